@@ -33,9 +33,21 @@ const CIPHER_KEY_LENGTH: usize = 16;
 
 /// Fills `bytes` from the system's randomness. The library's own generator takes 30 ms of processor
 /// time before its first byte.
+fn read_random(bytes: &mut [u8]) -> io::Result<()> {
+    File::open("/dev/urandom").and_then(|mut source| source.read_exact(bytes))
+}
+
 pub(super) fn fill_random(bytes: &mut [u8]) -> Result<(), RuntimeError> {
-    let read = File::open("/dev/urandom").and_then(|mut source| source.read_exact(bytes));
-    read.map_err(RuntimeError::system("give random bytes for keys"))
+    read_random(bytes).map_err(RuntimeError::system("give random bytes for keys"))
+}
+
+/// Returns random bytes of the system.
+///
+/// # Errors
+/// The system has none.
+pub fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    read_random(&mut bytes).map(|()| bytes)
 }
 
 /// One rank's private half, for one agreement with each peer.

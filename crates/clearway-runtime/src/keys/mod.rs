@@ -54,6 +54,7 @@ use std::fmt;
 use clearway_proto::base::{GroupId, Rank};
 use zeroize::Zeroizing;
 
+pub use self::cipher::random;
 pub(crate) use self::cipher::{Cipher, NONCE_LENGTH, TAG_LENGTH};
 use self::cipher::{DerivationSecret, KeyExchange, PUBLIC_LENGTH};
 pub use self::stream::{Opener, Sealer};

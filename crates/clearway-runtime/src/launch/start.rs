@@ -57,6 +57,8 @@ pub struct SshOptions {
     /// Where the ranks find this process. Without it they try where their ssh connection came from,
     /// then the name of this host.
     pub address: Option<IpAddr>,
+    /// Variables of the ranks, each as `NAME=VALUE`.
+    pub variables: Vec<String>,
     /// Where the ranks begin; without it, in the home directory.
     pub directory: Option<PathBuf>,
     /// The longest wait for all ranks to join, and for the last rank to come to an exchange.
@@ -70,6 +72,7 @@ impl Default for SshOptions {
             ssh: OsString::from("ssh"),
             ssh_arguments: Vec::new(),
             address: None,
+            variables: Vec::new(),
             directory: None,
             patience: Duration::from_secs(60),
         }
@@ -253,6 +256,9 @@ fn command_line(
         "exec env {RANK}={rank} {SIZE}={size} {MEET}={} {SECRET_FD}=3 ",
         quoted(meet)
     ));
+    for variable in &options.variables {
+        line.push_str(&format!("{} ", quoted(variable)));
+    }
     line.push_str(&format!("/bin/sh -c {} {}", quoted(MOVE_SECRET), quoted(program)));
     for argument in arguments {
         line.push(' ');
@@ -294,8 +300,11 @@ mod tests {
 
     #[test]
     fn command_line__a_shell_reads_back_every_word() {
-        let options =
-            SshOptions { directory: Some(PathBuf::from("/my dir")), ..SshOptions::default() };
+        let options = SshOptions {
+            directory: Some(PathBuf::from("/my dir")),
+            variables: vec!["SHMEM_WIRE=udp ofi".to_owned()],
+            ..SshOptions::default()
+        };
         let line = command_line(
             3,
             8,
@@ -305,7 +314,7 @@ mod tests {
             &options,
         );
         let expected = "cd '/my dir' && exec env CLEARWAY_RANK=3 CLEARWAY_SIZE=8 CLEARWAY_MEET='login:4000' \
-                        CLEARWAY_SECRET_FD=3 /bin/sh -c 'exec 3<&0 </dev/null; exec \"$0\" \"$@\"' '/opt/it'\\''s' 'a b' '$x'";
+                        CLEARWAY_SECRET_FD=3 'SHMEM_WIRE=udp ofi' /bin/sh -c 'exec 3<&0 </dev/null; exec \"$0\" \"$@\"' '/opt/it'\\''s' 'a b' '$x'";
         assert_eq!(line, expected);
     }
 

@@ -14,7 +14,7 @@ use std::net::SocketAddrV4;
 use std::os::fd::AsFd;
 
 use clearway_proto::base::Rank;
-use clearway_runtime::keys::{JobSecret, KeyScope, RankKeyPair};
+use clearway_runtime::keys::{self, JobSecret, KeyScope, RankKeyPair};
 use clearway_runtime::launch;
 use clearway_wires::{
     EndLocation, Network, OpenWire, PortRequest, RankPort, WireNeeds, WirePlan, WireRequest,
@@ -98,21 +98,17 @@ fn secret(joined: &mut launch::Job) -> Result<JobSecret, String> {
     let bytes = match joined.secret() {
         Some(secret) => secret.to_vec(),
         None => {
-            let own = if joined.rank() == Rank(0) { random()? } else { Vec::new() };
+            let said = |error| format!("the system has no random bytes: {error}");
+            let own = match joined.rank() {
+                Rank(0) => keys::random::<32>().map_err(said)?.to_vec(),
+                _ => Vec::new(),
+            };
             let (all, _) =
                 joined.exchange_with_credential(&own).map_err(|error| error.to_string())?;
             all.into_iter().next().unwrap_or_default()
         }
     };
     JobSecret::new(bytes).map_err(|error| error.to_string())
-}
-
-fn random() -> Result<Vec<u8>, String> {
-    use std::io::Read;
-    let mut bytes = vec![0; 32];
-    let read = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
-    read.map_err(|error| format!("/dev/urandom: {error}"))?;
-    Ok(bytes)
 }
 
 /// Tells all PEs where this one is.

@@ -110,15 +110,17 @@ fn start_on(
             format!("{} is no UTF-8, and ssh takes nothing else", word.to_string_lossy())
         })
     };
-    let words = std::iter::once(program).chain(arguments).map(text);
-    let words = variables(flags).into_iter().map(Ok).chain(words).collect::<Result<Vec<_>>>()?;
+    let words = arguments.iter().map(text).collect::<Result<Vec<_>>>()?;
     let directory = std::env::current_dir().context("the directory of this process")?;
     let ssh = flags.rsh.clone();
-    let options = SshOptions { ssh, directory: Some(directory), ..SshOptions::default() };
-    follow(|watch| start_apart_over_ssh(hosts, "env", &words, &options, watch))
+    let variables = variables(flags);
+    let options =
+        SshOptions { ssh, variables, directory: Some(directory), ..SshOptions::default() };
+    let program = text(program)?;
+    follow(|watch| start_apart_over_ssh(hosts, &program, &words, &options, watch))
 }
 
-/// Returns the variables that ranks of other hosts get, as words of `env`.
+/// Returns the variables that ranks of other hosts get.
 fn variables(flags: &StartFlags) -> Vec<String> {
     let own = std::env::vars_os().filter_map(|(name, value)| {
         let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);

@@ -11,14 +11,12 @@
 //! I1. Any bytes give frames or an error, never a panic, and never room for more than the reader's
 //!     limit.
 
-use std::fs::File;
-use std::io::Read;
-
 use aws_lc_rs::{constant_time, hmac};
 use clearway_proto::base::ByteReader;
 use zeroize::Zeroizing;
 
 use super::super::{EXCHANGE_MAX, LaunchError};
+use crate::keys;
 
 /// What a hub says first, and the version of everything after it.
 const MAGIC: [u8; 8] = *b"clwymeet";
@@ -78,16 +76,12 @@ impl std::fmt::Debug for MemberKey {
     }
 }
 
-/// Returns random bytes of the kernel. (The generator of the cryptographic library takes 30 ms of
-/// processor time to begin with.)
+/// Returns random bytes of the system.
 ///
 /// # Errors
 /// The system has none.
 pub(in crate::launch) fn random<const N: usize>() -> Result<[u8; N], LaunchError> {
-    let mut bytes = [0; N];
-    let read = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
-    read.map_err(LaunchError::system("give random numbers"))?;
-    Ok(bytes)
+    keys::random().map_err(LaunchError::system("give random numbers"))
 }
 
 /// Returns the challenge that holds `nonce`.

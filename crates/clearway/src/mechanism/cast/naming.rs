@@ -19,6 +19,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use clearway_runtime::keys;
 use nix::fcntl::OFlag;
 use nix::unistd::geteuid;
 
@@ -45,7 +46,7 @@ impl TemporaryNames {
                 if cfg!(test) { None } else { place().and_then(|place| key_in(&place).ok()) };
             // A system without randomness has no sealed connections either, so nothing is received
             // there.
-            Self { key: kept.or_else(|| random().ok()).unwrap_or_default() }
+            Self { key: kept.or_else(|| keys::random().ok()).unwrap_or_default() }
         })
     }
 
@@ -97,7 +98,7 @@ fn key_in(directory: &Path) -> io::Result<[u8; KEY]> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         other => return other,
     }
-    let key = random()?;
+    let key: [u8; KEY] = keys::random()?;
     let new = directory.join(format!("{FILE}-{}", std::process::id()));
     let _ = fs::remove_file(&new);
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
@@ -125,12 +126,6 @@ fn read(path: &Path) -> io::Result<[u8; KEY]> {
 
 fn is_private(found: &fs::Metadata) -> bool {
     found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0
-}
-
-fn random() -> io::Result<[u8; KEY]> {
-    let mut bytes = [0; KEY];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]

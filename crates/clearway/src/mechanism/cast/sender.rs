@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use clearway_proto::base::{BitsPerSec, LocalNs, Nanos, Rank};
 use clearway_proto::broadcast::{BroadcastCommand, BroadcastEvent, BroadcastNode};
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
-use clearway_runtime::progress;
+use clearway_runtime::{keys, progress};
 
 use super::blame::Blame;
 use super::feeder::{Feeder, FeederOutput};
@@ -178,12 +178,7 @@ fn resume(peers: &mut CastReceivers, display: &mut ProgressLine) -> Result<()> {
 
 /// Returns random bytes from the system.
 pub(super) fn random<const N: usize>() -> Result<[u8; N]> {
-    use std::io::Read;
-    let mut bytes = [0; N];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut bytes))
-        .context("random bytes")?;
-    Ok(bytes)
+    keys::random().context("random bytes")
 }
 
 /// Waits until `is_done` is true of everybody who is there, and shows for whom in `what`.

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::Rank;
+use clearway_runtime::keys;
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::host_description::{CoordinatorAddress, HostDescription};
@@ -172,10 +173,7 @@ impl JobListener {
 
 /// Returns 128 random bits in hexadecimal digits.
 fn random_word() -> Result<String> {
-    let mut random = [0; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut random))
-        .context("random bytes")?;
+    let random: [u8; 16] = keys::random().context("random bytes")?;
     Ok(digits_of(&random))
 }
 
