@@ -171,6 +171,8 @@ pub(crate) enum Segment {
     Statics = 1,
     /// The lines by which PEs wait for each other.
     Lines = 2,
+    /// The pool of channels.
+    Pool = 3,
 }
 
 impl Segment {
@@ -180,6 +182,7 @@ impl Segment {
             0 => Some(Self::Heap),
             1 => Some(Self::Statics),
             2 => Some(Self::Lines),
+            3 => Some(Self::Pool),
             _ => None,
         }
     }
@@ -213,6 +216,8 @@ struct Bases {
 pub(crate) struct Segments {
     heap: Extent,
     statics: Extent,
+    /// What is shared with some PEs only.
+    pool: Extent,
     peers: Box<[Bases]>,
 }
 
@@ -226,7 +231,7 @@ impl Segments {
         statics: Option<(usize, usize)>,
     ) -> Self {
         let start = |part: Option<MappedPart>| part.map_or(0, |part| part.start);
-        let own = near.heap(place);
+        let (own, pool) = (near.heap(place), near.pool(place));
         let (at, length) = statics.unwrap_or_default();
         let bases = |other: &Option<usize>| match *other {
             None => Bases { heap: 0, statics: 0 },
@@ -242,6 +247,7 @@ impl Segments {
         Self {
             heap: Extent { start: own.start, length: own.length },
             statics: Extent { start: at, length },
+            pool: Extent { start: pool.start, length: pool.length },
             peers: places.iter().map(bases).collect(),
         }
     }
@@ -265,6 +271,7 @@ impl Segments {
         let extent = match segment {
             Segment::Heap => self.heap,
             Segment::Statics => self.statics,
+            Segment::Pool => self.pool,
             Segment::Lines => return None,
         };
         let address = extent.start.checked_add(usize::try_from(offset).ok()?)?;

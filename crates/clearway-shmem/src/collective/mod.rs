@@ -40,11 +40,14 @@ const SMALL: usize = WORDS * size_of::<u64>();
 #[inline]
 pub fn barrier_all() -> Result<(), Fault> {
     let job = job::get()?;
+    queue::finish(job)?;
     // What this PE stored in memory that is shared is seen by whoever sees its step.
     if let Some(far) = &job.far {
+        queue::complete_far(job);
         far.quiet(job.contexts.class(Context::DEFAULT));
     }
-    sync_all()
+    Gathering::new(job, Team::WORLD)?.wait();
+    Ok(())
 }
 
 /// Waits until all PEs have called it (`shmem_sync_all`).

@@ -455,8 +455,20 @@ impl Far {
     }
 
     /// Returns how many elements of `class` are not complete, as far as this PE has heard.
-    pub(crate) fn outstanding(&self, class: Class) -> u64 {
+    fn outstanding(&self, class: Class) -> u64 {
         self.lanes_of(class).map(Lane::outstanding).sum()
+    }
+
+    /// Returns how many elements were issued to `pe` in `class`.
+    pub(crate) fn issued(&self, pe: usize, class: Class) -> u64 {
+        self.used_lane(pe, class.index()).map_or(0, |lane| lane.issued.load(Ordering::Acquire))
+    }
+
+    /// Returns how many of the first `issued` elements to `pe` in `class` are not complete, as far
+    /// as this PE has heard.
+    pub(crate) fn open(&self, pe: usize, class: Class, issued: u64) -> u64 {
+        let lane = self.used_lane(pe, class.index());
+        lane.map_or(0, |lane| issued.saturating_sub(lane.ended.load(Ordering::Acquire)))
     }
 
     /// Completes everything of `class`.

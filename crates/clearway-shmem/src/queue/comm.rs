@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use super::element::{WordStep, WordUpdate};
 use super::lane::Push;
-use super::{COMM, EAGAIN, Queue, find, refuse};
+use super::{Admission, COMM, EAGAIN, Queue, find, refuse};
 use crate::address::{Caller, Place, Symmetric};
 use crate::constants::{SIGNAL_ADD, SIGNAL_SET};
 use crate::context::Context;
@@ -140,8 +140,8 @@ pub struct QueueEnds {
     pub source: Caller,
 }
 
-/// `shmemx_queue_push`: 0, [`EAGAIN`] where the queue is full, [`EINVAL`](super::EINVAL) where the
-/// operation cannot be. The source is copied, but for elements that come from the PE.
+/// Pushes elements (`shmemx_queue_push`): 0, [`EAGAIN`] where the queue is full,
+/// [`EINVAL`](super::EINVAL) where the operation cannot be. The source is copied, but for elements that come from the PE.
 ///
 /// # Errors
 /// A PE that gave this one what is no update.
@@ -196,9 +196,10 @@ impl Addition {
     fn new(handle: usize, ends: QueueEnds, pe: i32, kind: u64) -> Result<Option<Self>, Fault> {
         let job = job::get()?;
         let size = Elements::size_of_kind(kind);
-        let Some(queue) = job.queues.find(handle).filter(|queue| queue.gathers()) else {
-            return Ok(None);
-        };
+        // Far elements count where there is a bound.
+        let is_quick =
+            |queue: &&Queue| queue.gathers() && (job.far.is_none() || queue.lane.is_plain());
+        let Some(queue) = job.queues.find(handle).filter(is_quick) else { return Ok(None) };
         let operand = match (kind & OP_MAX, size) {
             (OP_INC, _) => 1,
             _ if ends.source.is_null() => return Ok(None),
@@ -233,10 +234,13 @@ fn push_any(
     let Some(target) = queue.world_pe(pe) else {
         return refuse(job, || format!("PE {pe} is none of the queue's team"));
     };
+    if let Some(answer) = refuse_beyond(job, queue, target, elements.count)? {
+        return Ok(answer);
+    }
     let Some(step) = elements.step(op) else {
         let done = match op {
-            OP_PUT => queue.put(job, target, ends, elements.bytes()),
-            OP_GET => queue.get(job, target, ends, elements.bytes()),
+            OP_PUT => queue.put(job, target, ends, elements),
+            OP_GET => queue.get(job, target, ends, elements),
             _ => return refuse(job, || format!("operation {op} is none of these elements")),
         };
         queue.count_direct(elements.count);
@@ -258,6 +262,31 @@ fn push_any(
     updates.push_all(job, queue, operand)
 }
 
+/// Returns the answer to a program that pushes `count` elements for a far PE where they have no
+/// room.
+fn refuse_beyond(
+    job: &'static Job,
+    queue: &Queue,
+    target: usize,
+    count: usize,
+) -> Result<Option<i32>, Fault> {
+    if job.segments.is_near(target) {
+        return Ok(None);
+    }
+    answer_of(job, queue.admit(job, count)?, count)
+}
+
+/// Returns what a program is answered whose `count` elements have no room.
+fn answer_of(job: &Job, admission: Admission, count: usize) -> Result<Option<i32>, Fault> {
+    match admission {
+        Admission::Room => Ok(None),
+        Admission::Full => Ok(Some(EAGAIN)),
+        Admission::Never => {
+            refuse(job, || format!("{count} elements are more than the queue ever holds")).map(Some)
+        }
+    }
+}
+
 impl Queue {
     /// Copies to PE `target`.
     fn put(
@@ -265,8 +294,9 @@ impl Queue {
         job: &'static Job,
         target: usize,
         ends: QueueEnds,
-        bytes: usize,
+        elements: Elements,
     ) -> Result<(), Fault> {
+        let bytes = elements.bytes();
         let to =
             job.target(Context::DEFAULT, ends.dest.as_symmetric(), bytes, target as i32, "dest")?;
         if bytes > 0 {
@@ -274,7 +304,10 @@ impl Queue {
         }
         match to {
             Reach::Near(place) => place.put(ends.source, bytes),
-            Reach::Far(object) => object.in_class(self.far_class()).put(ends.source, bytes),
+            Reach::Far(object) => {
+                object.in_class(self.far_class()).put(ends.source, bytes);
+                self.count_far(job, target, elements.count);
+            }
             Reach::Nothing => {}
         }
         Ok(())
@@ -286,8 +319,9 @@ impl Queue {
         job: &'static Job,
         target: usize,
         ends: QueueEnds,
-        bytes: usize,
+        elements: Elements,
     ) -> Result<(), Fault> {
+        let bytes = elements.bytes();
         let from = job.target(
             Context::DEFAULT,
             ends.source.as_symmetric(),
@@ -300,7 +334,10 @@ impl Queue {
         }
         match from {
             Reach::Near(place) => place.get(ends.dest, bytes),
-            Reach::Far(object) => object.in_class(self.far_class()).get_nbi(ends.dest, bytes),
+            Reach::Far(object) => {
+                object.in_class(self.far_class()).get_nbi(ends.dest, bytes);
+                self.count_far(job, target, elements.count);
+            }
             Reach::Nothing => {}
         }
         Ok(())
@@ -337,13 +374,15 @@ impl Updates {
             Ok(Reach::Nothing) => return Ok(0),
             _ => return refuse(job, || "`dest` has no such aligned symmetric words".to_owned()),
         };
+        let object = object.in_class(queue.far_class());
         for index in 0..count {
-            let word = object.in_class(queue.far_class()).plus(index * size);
+            let word = object.plus(index * size);
             match size {
                 4 => word.change(far_change(self.step, operand(index) as u32)),
                 _ => word.change(far_change(self.step, operand(index))),
             }
         }
+        queue.count_far(job, self.target, count);
         queue.count_direct(count);
         Ok(0)
     }
@@ -367,13 +406,8 @@ impl Updates {
             });
         };
         let gathers = queue.gathers();
-        if gathers && !queue.lane.has_room(job, count as u64)? {
-            return match queue.lane.may_ever_hold(count as u64) {
-                true => Ok(EAGAIN),
-                false => {
-                    refuse(job, || format!("{count} elements are more than the queue ever holds"))
-                }
-            };
+        if gathers && let Some(answer) = answer_of(job, queue.admit(job, count)?, count)? {
+            return Ok(answer);
         }
         for index in 0..count {
             let at = job.segments.offset_in(self.dest.plus(index * size), size);
@@ -458,7 +492,7 @@ pub struct QueueOperation {
     pub signal_op: i32,
 }
 
-/// `shmemx_queue_push_op`.
+/// Pushes an operation with more than two pointers (`shmemx_queue_push_op`).
 ///
 /// # Errors
 /// As [`push`].
@@ -491,10 +525,16 @@ pub fn push_operation(handle: usize, operation: &QueueOperation) -> Result<i32, 
             answer(job, done)?
         }
         _ if elements.fetches(op) => {
+            if let Some(answer) = refuse_beyond(job, queue, target, elements.count)? {
+                return Ok(answer);
+            }
             let done = match elements.size {
                 4 => operation.fetching::<u32>(queue, target as i32),
                 _ => operation.fetching::<u64>(queue, target as i32),
             };
+            if !job.segments.is_near(target) {
+                queue.count_far(job, target, elements.count);
+            }
             queue.count_direct(elements.count);
             answer(job, done)?
         }
@@ -513,10 +553,14 @@ pub fn push_operation(handle: usize, operation: &QueueOperation) -> Result<i32, 
             word.fetch_add(value, Ordering::AcqRel);
         }
         // What a far PE gets in one class it applies in order.
-        Ok(Reach::Far(object)) if operation.signal_op == SIGNAL_SET => {
-            object.in_class(queue.far_class()).change(Change::Set(value));
+        Ok(Reach::Far(object)) => {
+            let change = match operation.signal_op {
+                SIGNAL_SET => Change::Set(value),
+                _ => Change::Add(value),
+            };
+            object.in_class(queue.far_class()).change(change);
+            queue.count_far(job, target, 1);
         }
-        Ok(Reach::Far(object)) => object.in_class(queue.far_class()).change(Change::Add(value)),
         Ok(Reach::Nothing) => {}
         Err(fault) => return refuse(job, || fault.sentence()),
     }

@@ -23,7 +23,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use clearway_proto::base::Nanos;
+use clearway_proto::base::{LocalNs, Nanos};
+use clearway_proto::stats::Histogram;
 use clearway_runtime::clock;
 
 use super::element::{OpenRun, RunWords, UPDATE_WORDS_MAX, WordUpdate};
@@ -98,6 +99,8 @@ struct Closed {
     /// Its number among all that the lane closed.
     sequence: u64,
     updates: u64,
+    /// When its oldest update came.
+    since: LocalNs,
 }
 
 /// The updates for one PE.
@@ -229,6 +232,19 @@ pub(crate) struct LaneCounts {
     pub(crate) messages: AtomicU64,
     pub(crate) bytes: AtomicU64,
     pub(crate) closes: [AtomicU64; CAUSES],
+    /// Nanoseconds from the oldest update of a message until this PE knew that it was applied.
+    delays: Mutex<Histogram>,
+}
+
+impl LaneCounts {
+    /// Counts a message whose oldest update came at `since` and that is complete.
+    pub(super) fn note_delay(&self, since: LocalNs) {
+        self.delays().record(clock::now().since(since).0);
+    }
+
+    pub(super) fn delays(&self) -> MutexGuard<'_, Histogram> {
+        self.delays.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Updates on their way to all PEs.
@@ -293,6 +309,7 @@ impl UpdateLane {
             .into_iter()
             .chain(&self.counts.closes)
             .for_each(|one| one.store(0, Ordering::Relaxed));
+        *self.counts.delays() = Histogram::new();
     }
 
     fn guard(&self) -> Option<MutexGuard<'_, ()>> {
@@ -375,6 +392,12 @@ impl UpdateLane {
         updates <= self.updates_max.load(Ordering::Relaxed)
     }
 
+    /// How long an update waits at most; `None` for ever.
+    pub(super) fn deadline(&self) -> Option<Nanos> {
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        (deadline < u64::MAX).then_some(Nanos(deadline))
+    }
+
     /// Updates that were pushed and are not known to be applied.
     pub(crate) fn outstanding(&self) -> u64 {
         self.open_updates() + self.closed_updates.load(Ordering::Relaxed)
@@ -419,6 +442,7 @@ impl UpdateLane {
         }
         let mut slot = [0; SLOT_WORDS + 1];
         let (words, updates) = buffer.take(&mut slot);
+        let since = LocalNs(buffer.since.load(Ordering::Relaxed));
         self.open.fetch_sub(1, Ordering::Relaxed);
         self.counts.updates.fetch_add(updates, Ordering::Relaxed);
         self.counts.messages.fetch_add(1, Ordering::Relaxed);
@@ -426,11 +450,12 @@ impl UpdateLane {
         self.counts.closes[cause as usize].fetch_add(1, Ordering::Relaxed);
         match job.queues.rings.give(job, pe, &slot[..=words])? {
             Given::Applied => {
+                self.counts.note_delay(since);
                 job.queues.unfinished.fetch_sub(1, Ordering::Relaxed);
             }
             Given::Slot(slot) => {
                 let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
-                buffer.closed().push_back(Closed { slot, sequence, updates });
+                buffer.closed().push_back(Closed { slot, sequence, updates, since });
                 self.closed_updates.fetch_add(updates, Ordering::Relaxed);
                 self.under_way.fetch_add(1, Ordering::Relaxed);
             }
@@ -449,6 +474,7 @@ impl UpdateLane {
             self.closed_updates.fetch_sub(first.updates, Ordering::Relaxed);
             self.under_way.fetch_sub(1, Ordering::Relaxed);
             job.queues.unfinished.fetch_sub(1, Ordering::Relaxed);
+            self.counts.note_delay(first.since);
             closed.pop_front();
         }
         closed.is_empty()
@@ -516,20 +542,26 @@ impl UpdateLane {
     pub(crate) fn progress(&self, job: &'static Job) -> Result<u64, Fault> {
         let _guard = self.guard();
         job.queues.rings.take_news(job)?;
-        let deadline = self.deadline.load(Ordering::Relaxed);
-        if self.open.load(Ordering::Relaxed) > 0 && deadline < u64::MAX {
-            let now = clock::now().0;
-            let is_late = |one: &GatherBuffer| {
-                one.used() > 0 && now.saturating_sub(one.since.load(Ordering::Relaxed)) >= deadline
-            };
-            for (pe, buffer) in self.each().filter(|(_, buffer)| is_late(buffer)) {
+        let is_idle = |count: &AtomicU32| count.load(Ordering::Relaxed) == 0;
+        if is_idle(&self.open) && is_idle(&self.under_way) {
+            return Ok(0);
+        }
+        let (now, deadline) = (clock::now(), self.deadline());
+        let is_late = |since| deadline.is_some_and(|deadline| now.since(since) >= deadline);
+        for (pe, buffer) in self.each() {
+            let since = LocalNs(buffer.since.load(Ordering::Relaxed));
+            if buffer.used() > 0 && is_late(since) {
                 self.close(job, pe, buffer, CloseCause::Deadline)?;
             }
-        }
-        if self.under_way.load(Ordering::Relaxed) > 0 {
-            self.each().for_each(|(pe, buffer)| {
+            if self.settle(job, pe, buffer) {
+                continue;
+            }
+            // The target may compute for long.
+            let first = buffer.closed().front().map(|first| first.since);
+            if first.is_some_and(is_late) {
+                ring::drain(job, pe, job.me)?;
                 self.settle(job, pe, buffer);
-            });
+            }
         }
         Ok(self.outstanding())
     }

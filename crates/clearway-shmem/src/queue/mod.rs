@@ -28,7 +28,10 @@ pub mod channel;
 pub mod comm;
 
 pub(crate) mod element;
+mod ending;
+mod far_elements;
 pub(crate) mod lane;
+mod part;
 mod ring;
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -37,8 +40,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use clearway_proto::base::{Class, Nanos};
 
 use self::channel::ChannelQueue;
+use self::far_elements::FarElements;
 use self::lane::{CAUSES, LaneConfig, LaneUsers, UpdateLane, thread_number};
 use self::ring::Rings;
+use crate::collective::sync::Gathering;
 use crate::constants::THREAD_MULTIPLE;
 use crate::fault::Fault;
 use crate::heap::Books;
@@ -183,6 +188,7 @@ pub(crate) struct Queue {
     size: AtomicI32,
     /// Elements that were done at once.
     direct: AtomicU64,
+    far: FarElements,
     data: Mutex<Option<ChannelQueue>>,
 }
 
@@ -197,6 +203,7 @@ impl Queue {
             stride: AtomicI32::new(1),
             size: AtomicI32::new(0),
             direct: AtomicU64::new(0),
+            far: FarElements::new(pes),
             data: Mutex::new(None),
         }
     }
@@ -231,15 +238,73 @@ impl Queue {
         class.copied().unwrap_or(QueueClass::Medium).far()
     }
 
-    /// Elements for PEs of other hosts that are not complete.
+    /// Elements for far PEs that are not complete.
     fn far_outstanding(&self, job: &Job) -> u64 {
-        job.far.as_ref().map_or(0, |far| far.outstanding(self.far_class()))
+        job.far.as_ref().map_or(0, |far| self.far.outstanding(far, self.far_class()))
+    }
+
+    /// Counts `elements` elements that were given to far PE `pe`.
+    fn count_far(&self, job: &Job, pe: usize, elements: usize) {
+        if let Some(far) = &job.far {
+            let class = self.far_class();
+            self.far.count(far, class, pe, elements);
+            job.queues.note_far(class);
+        }
+    }
+
+    /// Asks far PEs what they have applied, where that has waited long enough: they do not say it
+    /// by themselves. Elements for far PEs that are not complete.
+    fn progress_far(&self, job: &Job) -> u64 {
+        let outstanding = self.far_outstanding(job);
+        if let Some(far) = job.far.as_ref().filter(|_| outstanding > 0)
+            && self.lane.deadline().is_some_and(|deadline| self.far.is_late(deadline))
+        {
+            far.send(self.far_class());
+        }
+        outstanding
+    }
+
+    /// Returns whether `more` elements may come, or the answer to the program; makes progress once
+    /// if not.
+    fn admit(&self, job: &'static Job, more: usize) -> Result<Admission, Fault> {
+        let more = more as u64;
+        if !self.lane.may_ever_hold(more) {
+            return Ok(Admission::Never);
+        }
+        let has_room = || more <= self.room(job);
+        if has_room() {
+            return Ok(Admission::Room);
+        }
+        self.lane.has_room(job, more)?;
+        if let Some(far) = job.far.as_ref().filter(|_| self.far_outstanding(job) > 0) {
+            far.send(self.far_class());
+            far.poll();
+        }
+        Ok(if has_room() { Admission::Room } else { Admission::Full })
+    }
+
+    /// Returns how many elements may still come; `u64::MAX` for any number.
+    fn room(&self, job: &Job) -> u64 {
+        match self.lane.room() {
+            u64::MAX => u64::MAX,
+            room => room.saturating_sub(self.far_outstanding(job)),
+        }
     }
 
     /// Counts `elements` elements that were done at once.
     fn count_direct(&self, elements: usize) {
         self.direct.fetch_add(elements as u64, Ordering::Relaxed);
     }
+}
+
+/// Whether a queue takes more elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Admission {
+    Room,
+    /// It holds as many as it may.
+    Full,
+    /// They are more than it ever holds.
+    Never,
 }
 
 /// All queues of this PE, and what they share.
@@ -252,6 +317,8 @@ pub(crate) struct Queues {
     /// The pool's blocks.
     pool: Mutex<Books>,
     threshold: usize,
+    /// The classes in which queues gave something to far PEs since a barrier, a bit each.
+    far_classes: AtomicU32,
 }
 
 impl Queues {
@@ -270,6 +337,16 @@ impl Queues {
             unfinished: AtomicU32::new(0),
             pool: Mutex::new(Books::new(pool)),
             threshold,
+            far_classes: AtomicU32::new(0),
+        }
+    }
+
+    /// Notes that a queue gave far PEs something in `class`.
+    #[inline]
+    fn note_far(&self, class: Class) {
+        let bit = 1 << class.index();
+        if self.far_classes.load(Ordering::Relaxed) & bit == 0 {
+            self.far_classes.fetch_or(bit, Ordering::Relaxed);
         }
     }
 
@@ -374,6 +451,15 @@ fn finish_all(job: &'static Job) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Completes what queues gave to far PEs and what [`finish`] told them. Called by barriers, which
+/// complete queues.
+pub(crate) fn complete_far(job: &Job) {
+    let Some(far) = &job.far else { return };
+    let classes = job.queues.far_classes.swap(0, Ordering::Relaxed);
+    let is_noted = |class: &Class| classes & 1 << class.index() != 0;
+    Class::ALL.into_iter().filter(is_noted).for_each(|class| far.quiet(class));
+}
+
 /// Returns which threads may use a lane that the program calls its own, or everybody's.
 pub(crate) fn users(is_shared: bool) -> Result<LaneUsers, Fault> {
     Ok(match (job::query_thread()?, is_shared) {
@@ -415,8 +501,8 @@ use find;
 /// Queues that take operations.
 const COMM: [QueueUse; 2] = [QueueUse::Comm, QueueUse::Qos];
 
-/// `shmemx_queue_create`: the handle, 0 where there is none. A data queue is created by all members
-/// of `team` together.
+/// Creates a queue (`shmemx_queue_create`): its handle, 0 where there is none. A data queue is
+/// created by all members of `team` together.
 ///
 /// # Errors
 /// The library is not initialised.
@@ -446,6 +532,7 @@ pub fn create(team: Team, config: &QueueConfig) -> Result<(i32, usize), Fault> {
     queue.set_members(members);
     queue.class.store(class as u32, Ordering::Relaxed);
     queue.direct.store(0, Ordering::Relaxed);
+    queue.far.clear();
     let gathers = job.queues.gathers() && kind == QueueUse::Comm;
     queue.gathers.store(gathers, Ordering::Relaxed);
     queue.lane.configure(&LaneConfig {
@@ -455,7 +542,7 @@ pub fn create(team: Team, config: &QueueConfig) -> Result<(i32, usize), Fault> {
         deadline: deadline(config.timeout_s, class),
     });
     if kind == QueueUse::Data {
-        let made = ChannelQueue::create(job, team, config)?;
+        let made = ChannelQueue::create(job, team, class.far(), config)?;
         let is_made = made.is_some();
         *queue.data() = made;
         if !is_made {
@@ -475,50 +562,50 @@ fn deadline(timeout_s: f64, class: QueueClass) -> Option<Nanos> {
     }
 }
 
-/// `shmemx_queue_destroy`: [`EAGAIN`] where something is outstanding, and the queue stays. A data
-/// queue is destroyed by all members together.
+/// Destroys a queue (`shmemx_queue_destroy`): [`EAGAIN`] where something is outstanding, and the
+/// queue stays. A data queue is destroyed by all members together.
 ///
 /// # Errors
 /// The library is not initialised.
 pub fn destroy(handle: usize) -> Result<i32, Fault> {
     let job = job::get()?;
     let queue = find!(job, handle, KINDS);
-    if queue.lane.progress(job)? + queue.far_outstanding(job) > 0 {
+    if queue.is_used_for(QueueUse::Data) {
+        queue.settle(job)?;
+        let mut data = queue.data();
+        if let Some(one) = &mut *data
+            && !one.release(job)?
+        {
+            return Ok(EAGAIN);
+        }
+        *data = None;
+    } else if queue.lane.progress(job)? + queue.far_outstanding(job) > 0 {
         return Ok(EAGAIN);
     }
-    let mut data = queue.data();
-    if let Some(one) = &mut *data
-        && !one.release(job)?
-    {
-        return Ok(EAGAIN);
-    }
-    *data = None;
-    drop(data);
     job.queues.release(queue);
     Ok(0)
 }
 
-/// `shmemx_queue_progress`: sends what has waited long enough and applies what came; elements
-/// outstanding.
+/// Sends what has waited long enough and applies what came (`shmemx_queue_progress`). Returns how
+/// many elements are outstanding.
 ///
 /// # Errors
 /// A PE that gave this one what is no update.
 pub fn progress(handle: usize) -> Result<i32, Fault> {
     let job = job::get()?;
     let queue = find!(job, handle, KINDS);
-    let mut outstanding = queue.lane.progress(job)? + queue.far_outstanding(job);
+    let mut outstanding = queue.lane.progress(job)? + queue.progress_far(job);
     if queue.is_used_for(QueueUse::Data)
         && let Some(data) = &mut *queue.data()
     {
         data.publish(job);
-        outstanding = data.outstanding(job);
+        outstanding = data.outstanding();
     }
     job.ask();
     Ok(i32::try_from(outstanding).unwrap_or(i32::MAX))
 }
 
-/// `shmemx_queue_fence`: what was pushed to a PE before is done before what is pushed to it
-/// afterwards.
+/// Orders what was pushed to a PE before what is pushed to it afterwards (`shmemx_queue_fence`).
 ///
 /// # Errors
 /// As [`progress`].
@@ -528,7 +615,7 @@ pub fn fence(handle: usize) -> Result<i32, Fault> {
     Ok(0)
 }
 
-/// `shmemx_queue_flush`: completes everything, for all PEs to see. That of a data queue is called
+/// Completes everything, for all PEs to see (`shmemx_queue_flush`). That of a data queue is called
 /// by all members together.
 ///
 /// # Errors
@@ -536,17 +623,18 @@ pub fn fence(handle: usize) -> Result<i32, Fault> {
 pub fn flush(handle: usize) -> Result<i32, Fault> {
     let job = job::get()?;
     let queue = find!(job, handle, KINDS);
+    if queue.is_used_for(QueueUse::Data) {
+        queue.settle(job)?;
+        return Ok(0);
+    }
     queue.lane.flush(job)?;
     if let Some(far) = &job.far {
         far.quiet(queue.far_class());
     }
-    match &mut *queue.data() {
-        Some(data) => data.flush(job),
-        None => Ok(0),
-    }
+    Ok(0)
 }
 
-/// `shmemx_queue_flush_nbi`: sends everything off; the ticket for [`test()`].
+/// Sends everything off (`shmemx_queue_flush_nbi`): 0 and the ticket for [`test()`].
 ///
 /// # Errors
 /// As [`progress`].
@@ -567,7 +655,8 @@ pub fn flush_nbi(handle: usize) -> Result<(i32, u64), Fault> {
     }
 }
 
-/// `shmemx_queue_test`: 1 when everything is complete that was pushed before the flush of `ticket`.
+/// Returns 1 when everything is complete that was pushed before the flush of `ticket`
+/// (`shmemx_queue_test`).
 ///
 /// # Errors
 /// As [`progress`].
@@ -579,7 +668,7 @@ pub fn test(handle: usize, ticket: u64) -> Result<i32, Fault> {
     Ok(i32::from(is_done))
 }
 
-/// `shmemx_queue_attr`.
+/// Reads what a queue is and did (`shmemx_queue_attr`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -595,6 +684,23 @@ pub fn attributes(handle: usize) -> Result<(i32, QueueAttributes), Fault> {
 }
 
 impl Queue {
+    /// Returns when all members of a data queue know what this one pushed and popped, and this one
+    /// what they did. Called by all members together.
+    fn settle(&self, job: &'static Job) -> Result<(), Fault> {
+        let team = self.data().as_mut().map(|data| {
+            data.publish(job);
+            data.team()
+        });
+        if let Some(far) = &job.far {
+            far.quiet(self.far_class());
+        }
+        // Not with the lock: a member may have to pop before another one comes here.
+        if let Some(team) = team {
+            Gathering::new(job, team)?.wait();
+        }
+        Ok(())
+    }
+
     fn attributes(&self, job: &Job, handle: usize) -> QueueAttributes {
         let counts = &self.lane.counts;
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
@@ -603,7 +709,7 @@ impl Queue {
         let mut read = QueueAttributes {
             queue_id: handle as u64,
             outstanding_elems: self.lane.outstanding() + self.far_outstanding(job),
-            available_elems: self.lane.room(),
+            available_elems: self.room(job),
             granted_class: self.class.load(Ordering::Relaxed) as i32,
             granted_mark: -1,
             elements: count(&self.direct) + count(&counts.updates) + self.lane.open_updates(),
@@ -615,7 +721,7 @@ impl Queue {
             ..QueueAttributes::default()
         };
         if let Some(data) = &*self.data() {
-            data.describe(job, &mut read);
+            data.describe(&mut read);
         }
         read
     }

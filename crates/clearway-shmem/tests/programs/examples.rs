@@ -7,6 +7,8 @@ use crate::prefix::{compile, oshrun, said};
 /// Seeds of a test, and PEs that draw them.
 const SEEDS: u64 = 5;
 const PES: [u32; 2] = [2, 4];
+/// Variables with which pairs of PEs are far for others.
+const PAIRS_OVER_UDP: [(&str, &str); 2] = [("SHMEM_NEAR", "2"), ("SHMEM_WIRE", "udp")];
 
 fn example(file: &str, name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/queues").join(file);
@@ -36,11 +38,13 @@ fn histogram__counts_are_right_by_queue_and_session_and_alone() {
         run(&program, mode, ["20000", "500"], &[]);
     }
     for mode in ["queue", "session"] {
-        run(&program, mode, ["2000", "50"], &[("SHMEM_NEAR", "2"), ("SHMEM_WIRE", "udp")]);
+        run(&program, mode, ["2000", "50"], &PAIRS_OVER_UDP);
     }
 }
 
 #[test]
 fn indexgather__each_pe_gets_its_words_and_stops() {
-    run(&example("indexgather.c", "example-indexgather"), "queue", ["20000", "500"], &[]);
+    let program = example("indexgather.c", "example-indexgather");
+    run(&program, "queue", ["20000", "500"], &[]);
+    run(&program, "queue", ["2000", "50"], &PAIRS_OVER_UDP);
 }

@@ -10,16 +10,58 @@ fn expect_good(output: &Output, of: &str) {
 
 /// Runs `file` with each number of PEs, and without any launcher.
 pub(crate) fn run(file: &str) {
+    Ground::Near.run(file, &[1, 2, 4], &[]);
     let program = program_of(file);
-    for pes in [1, 2, 4] {
-        let output = oshrun(pes).arg(&program).output().expect("oshrun");
-        expect_good(&output, &format!("{file} with {pes} PEs"));
-    }
     let mut alone = bounded(&program.to_string_lossy());
     expect_good(
         &alone.env("SHMEM_SYMMETRIC_SIZE", "16m").output().expect("the program"),
         &format!("{file} alone"),
     );
+}
+
+/// How PEs of one machine reach each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// In each other's memory.
+    Near,
+    /// Over sealed UDP.
+    Udp,
+    /// Over libfabric.
+    Libfabric,
+}
+
+impl Ground {
+    /// Runs `file` on this ground with each number of PEs of `pes`: all PEs far, and in pairs.
+    /// Skips, and says so, where there is no libfabric.
+    pub(crate) fn run(self, file: &str, pes: &[u32], arguments: &[&str]) {
+        let program = program_of(file);
+        let wire = match self {
+            Self::Near => None,
+            Self::Udp => Some("udp"),
+            Self::Libfabric if !has_libfabric() => {
+                println!("skipped: {file} over libfabric (there is none)");
+                return;
+            }
+            Self::Libfabric => Some("ofi"),
+        };
+        for pes in pes {
+            let sizes: &[u32] = if wire.is_some() && *pes > 2 { &[1, 2] } else { &[1] };
+            for near in sizes {
+                let mut command = oshrun(*pes);
+                if let Some(wire) = wire {
+                    command.env("SHMEM_NEAR", near.to_string()).env("SHMEM_WIRE", wire);
+                }
+                let output = command.arg(&program).args(arguments).output().expect("oshrun");
+                let of = format!("{file} {arguments:?}, {pes} PEs, {self:?}, {near} a host");
+                expect_good(&output, &of);
+            }
+        }
+    }
+}
+
+fn has_libfabric() -> bool {
+    let found = Command::new("sh").args(["-c", "ldconfig -p | grep -q libfabric"]).status();
+    found.is_ok_and(|status| status.success())
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Queues: every call, gathered and alone, and the names of the proposal.
 
-use crate::pes::run;
+use crate::pes::{Ground, run};
 use crate::prefix::{oshrun, program_of, said};
 
 #[test]
@@ -20,8 +20,20 @@ fn queues__every_call_does_what_it_promises_without_gathering() {
 }
 
 #[test]
+fn queues__every_call_does_what_it_promises_over_udp() {
+    Ground::Udp.run("queues.c", &[2, 4], &[]);
+}
+
+#[test]
+fn queues__every_call_does_what_it_promises_over_libfabric() {
+    Ground::Libfabric.run("queues.c", &[2], &[]);
+}
+
+#[test]
 fn queues__the_declarations_of_the_proposal_compile_and_run() {
     run("proposal.c");
+    Ground::Udp.run("proposal.c", &[2, 4], &[]);
+    Ground::Libfabric.run("proposal.c", &[2], &[]);
 }
 
 #[test]

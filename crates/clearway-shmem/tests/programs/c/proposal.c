@@ -34,8 +34,12 @@ static void communication(int pes, int next)
     EXPECT(shmem_queue_comm_push(queue, &counts[1], &one, next, SHMEM_OP_ATOMIC_INC) == 0);
     EXPECT(shmem_queue_int_comm_push(queue, &counts[2], &one, 1, next, SHMEM_OP_PUT) == 0);
     EXPECT(shmem_query_attrib(queue, &attr) == 0 && shmem_query_size(queue, &size) == 0);
-    EXPECT(attr.outstanding_elems == size && attr.outstanding_elems + attr.available_elems == 100);
-    EXPECT(size == (pes > 1 ? 2 : 0) && attr.queue_id != 0);
+    EXPECT(attr.outstanding_elems + attr.available_elems == 100 && attr.queue_id != 0);
+    /* A copy for a neighbour is over at once, and what is for a PE of another host at any time. */
+    if (shmem_ptr(counts, next) != NULL)
+        EXPECT(attr.outstanding_elems == size && size == (pes > 1 ? 2 : 0));
+    else
+        EXPECT(attr.outstanding_elems >= size && size <= 3);
     EXPECT(shmem_queue_local_flush(queue) == 0 && shmem_queue_progress(queue) == 0);
     EXPECT(shmem_queue_comm_destroy(queue) == 0);
     shmem_queue_config_t low = {.qtype = SHMEM_QUEUE_QOS, .thread_model = SHMEM_QUEUE_EXCLUSIVE, .qos_class = SHMEM_QOS_LOW_PRI};
