@@ -79,6 +79,7 @@ fn rust_type(c: &str, own: &str) -> String {
         "shmem_ctx_session_config_t" => "SessionConfig",
         "shmemx_queue_config_t" => "QueueShape",
         "shmemx_queue_attr_t" => "QueueAttributes",
+        "shmemx_grant_t" => "ClassGrant",
         "shmemx_qop_t" => "QueueCall",
         other => panic!("the table has a type that the library does not: {other}"),
     };

@@ -34,7 +34,8 @@ _ffi.cdef(
     typedef struct {
         uint64_t queue_id, outstanding_elems, available_elems;
         int granted_class, granted_mark;
-        uint64_t elements, messages, bytes, closed_full, closed_deadline, closed_flush, reserved[4];
+        uint64_t elements, messages, bytes, closed_full, closed_deadline, closed_flush;
+        uint64_t p50_ns, p99_ns, reserved[2];
     } shmemx_queue_attr_t;
     typedef struct {
         uint64_t op;
@@ -81,7 +82,7 @@ _OPS = {"put": 0, "get": 1, "add": 2, "inc": 3, "and": 16, "or": 17, "xor": 18, 
 _INTEGERS, _FLOATS = "iIlLqQ", "fd"
 _ATTRIBUTES = (
     "outstanding_elems available_elems granted_class granted_mark elements messages bytes "
-    "closed_full closed_deadline closed_flush"
+    "closed_full closed_deadline closed_flush p50_ns p99_ns"
 ).split()
 
 

@@ -16,7 +16,7 @@ use crate::constants::{CTX_CLASS_SHIFT, CTX_NOSTORE, CTX_PRIVATE, CTX_SERIALIZED
 use crate::fault::{Fault, Wrong};
 use crate::job::{self, Job};
 use crate::order;
-use crate::queue::QueueClass;
+use crate::queue::{ClassGrant, QueueClass};
 use crate::session;
 use crate::team::{Team, WORLD_SLOT};
 
@@ -197,6 +197,18 @@ pub fn destroy(context: Context) -> Result<(), Fault> {
 pub fn team(context: Context) -> Result<(i32, Team), Fault> {
     let job = job::get()?;
     Ok(job.contexts.get(context).map_or((-1, Team::INVALID), |(slot, _)| (0, Team::of_slot(slot))))
+}
+
+/// Returns what became of the class of a context between the PEs of its team
+/// (`shmemx_ctx_granted`); `None` for no context.
+///
+/// # Errors
+/// The library is not initialised.
+pub fn granted(context: Context) -> Result<Option<ClassGrant>, Fault> {
+    let job = job::get()?;
+    let Some((slot, _)) = job.contexts.get(context) else { return Ok(None) };
+    let (team, _) = job.teams.get(Team::of_slot(slot))?;
+    Ok(Some(job.grant(QueueClass::from_far(job.contexts.class(context)), team)))
 }
 
 #[cfg(test)]

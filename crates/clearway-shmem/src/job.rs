@@ -36,10 +36,10 @@ use crate::far::{self, Far, FarObject, FarWire};
 use crate::fault::{Fault, Wrong};
 use crate::heap::Heap;
 use crate::memory;
-use crate::queue::{self, Queues};
+use crate::queue::{self, ClassGrant, QueueClass, Queues};
 use crate::settings::{Settings, StaticsWish, VARIABLES};
 use crate::statics;
-use crate::team::{self, Team, Teams};
+use crate::team::{self, Team, TeamEntry, Teams};
 use crate::word::Word;
 
 /// The status of a job whose PE ended too early, and of one that could not begin.
@@ -219,6 +219,12 @@ impl Job {
             }
             Reach::Far(_) | Reach::Nothing => Err(unaligned(argument, address, size_of::<T>())),
         }
+    }
+
+    /// Returns what becomes of `class` between the members of a team.
+    pub(crate) fn grant(&self, class: QueueClass, team: &TeamEntry) -> ClassGrant {
+        let far = self.far.as_ref().filter(|_| team.spans_hosts());
+        class.grant(far.map(|far| far.granted(class.far())))
     }
 
     /// Returns this PE's word at `address`.

@@ -34,7 +34,7 @@ use crate::context::{self, Context};
 use crate::operand::{ComplexDouble, ComplexFloat, ReduceOp};
 use crate::queue::channel::Pushing;
 use crate::queue::comm::{self, ElementClass, Elements};
-use crate::queue::{self, QueueAttributes, channel};
+use crate::queue::{self, ClassGrant, QueueAttributes, channel};
 use crate::team::{self, Team};
 use crate::thunks::LongDouble;
 use crate::{amo, heap, job, lock, order, rma, session, signal, wait};

@@ -2,10 +2,11 @@
 
 use super::setup::write;
 use crate::address::{Caller, Symmetric};
+use crate::context::{self, Context};
 use crate::fault::Fault;
 use crate::queue::channel::{self, PE_ANY};
 use crate::queue::comm::{self, ElementClass, Elements, QueueEnds, QueueOperation};
-use crate::queue::{self, QueueAttributes, QueueConfig};
+use crate::queue::{self, ClassGrant, QueueAttributes, QueueConfig};
 use crate::team::Team;
 
 /// `shmemx_queue_config_t`.
@@ -161,6 +162,15 @@ pub(super) unsafe fn data_size(
         }
     }
     Ok(answer)
+}
+
+/// # Safety
+/// `grant` is null or may be written.
+pub(super) unsafe fn granted(ctx: usize, grant: *mut ClassGrant) -> Result<i32, Fault> {
+    let Some(found) = context::granted(Context::from_raw(ctx))? else { return Ok(queue::EINVAL) };
+    // SAFETY: the caller promises it.
+    unsafe { write(grant, found) };
+    Ok(0)
 }
 
 /// # Safety

@@ -35,7 +35,7 @@ use clearway_proto::queue::{
     QueueCommand, QueueConfig, QueueEvent, QueueLimits, QueueNode, StreamState, Ticket, WordChange,
     WordWidth,
 };
-use clearway_proto::wire::{Driver, RegionId, Span};
+use clearway_proto::wire::{Driver, Granted, RegionId, Span};
 use clearway_runtime::attend::{Attendant, Attended};
 use clearway_runtime::clock;
 use clearway_runtime::near::{LINES, Line};
@@ -128,6 +128,7 @@ pub(crate) struct Far {
     /// The first PE of each PE's host.
     leaders: Vec<usize>,
     me: usize,
+    classes: [Granted; Class::ALL.len()],
     description: String,
 }
 
@@ -149,6 +150,7 @@ impl Far {
         leaders: Vec<usize>,
         threshold: Option<usize>,
     ) -> Result<Self, String> {
+        let classes = wire.classes();
         let FarWire { wire, description } = wire;
         let mut wire = wire.wire;
         let ranks = leaders.len() as u32;
@@ -176,6 +178,7 @@ impl Far {
             open_lanes: AtomicU32::new(0),
             leaders,
             me,
+            classes,
             description,
         })
     }
@@ -203,6 +206,11 @@ impl Far {
     /// Returns what the wire is, for a person.
     pub(crate) fn description(&self) -> &str {
         &self.description
+    }
+
+    /// Returns what the wire makes of `class`.
+    pub(crate) fn granted(&self, class: Class) -> Granted {
+        self.classes[class.index()]
     }
 
     /// Returns the object at `offset` of a segment of PE `pe`.

@@ -13,7 +13,8 @@ use std::fs::File;
 use std::net::SocketAddrV4;
 use std::os::fd::AsFd;
 
-use clearway_proto::base::Rank;
+use clearway_proto::base::{Class, Rank};
+use clearway_proto::wire::Granted;
 use clearway_runtime::keys::{self, JobSecret, KeyScope, RankKeyPair};
 use clearway_runtime::launch;
 use clearway_wires::{
@@ -28,6 +29,13 @@ use crate::settings::Settings;
 pub(crate) struct FarWire {
     pub(super) wire: OpenWire,
     pub(super) description: String,
+}
+
+impl FarWire {
+    /// Returns what becomes of each class, by [`Class::index`].
+    pub(super) fn classes(&self) -> [Granted; Class::ALL.len()] {
+        self.wire.classes
+    }
 }
 
 /// Opens the wire that PEs of several hosts have between them; none where all PEs are near.

@@ -96,8 +96,17 @@ typedef struct shmem_queue_attrib {
     int granted_mark; /* the DSCP of its packets; -1: it sends none */
     uint64_t elements, messages, bytes;
     uint64_t closed_full, closed_deadline, closed_flush; /* why its messages left */
-    uint64_t reserved[4];
+    uint64_t p50_ns, p99_ns; /* from a push until it was known to be complete; 0: not measured */
+    uint64_t reserved[2];
 } shmemx_queue_attr_t;
+
+/* What became of the class that a context asked for. */
+typedef struct {
+    shmemx_qos_t asked;
+    shmemx_qos_t granted; /* never above the one that was asked for */
+    int mark;             /* the DSCP of its packets; -1: it sends none */
+    int reserved[5];
+} shmemx_grant_t;
 
 /* An operation with more than two pointers. */
 typedef struct {

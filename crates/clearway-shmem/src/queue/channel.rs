@@ -15,7 +15,9 @@
 
 use std::sync::atomic::Ordering;
 
-use clearway_proto::base::Class;
+use clearway_proto::base::{Class, LocalNs};
+use clearway_proto::stats::Histogram;
+use clearway_runtime::clock;
 
 use super::comm::Elements;
 use super::ending::{Ending, EndingState, Tally, TallyBoard};
@@ -58,6 +60,9 @@ struct Member {
     popped: u64,
     reported: u64,
     told_here: u64,
+    /// How many bytes have to be popped there, and when the last of them was pushed: one push that
+    /// is timed.
+    timed: Option<(u64, LocalNs)>,
 }
 
 /// A data queue of this PE.
@@ -78,6 +83,7 @@ pub(super) struct ChannelQueue {
     /// Whether the queue counts as unfinished: a member may not know of everything.
     is_unfinished: bool,
     told_batches: u64,
+    delays: Histogram,
 }
 
 impl ChannelQueue {
@@ -131,6 +137,7 @@ impl ChannelQueue {
             ending: Ending::default(),
             is_unfinished: false,
             told_batches: 0,
+            delays: Histogram::new(),
         }))
     }
 
@@ -159,10 +166,15 @@ impl ChannelQueue {
     /// size.
     pub(super) fn outstanding(&mut self) -> u64 {
         let waiting = self.members.iter_mut().map(|member| {
-            member.popped_there = member.parts.popped();
+            member.look(&mut self.delays);
             member.pushed - member.popped_there
         });
         waiting.sum::<u64>() / self.element_size.max(1) as u64
+    }
+
+    /// Nanoseconds from pushes until this PE saw that they were popped.
+    pub(super) fn delays(&self) -> &Histogram {
+        &self.delays
     }
 
     /// The team whose members flush and release the queue together.
@@ -209,7 +221,7 @@ impl ChannelQueue {
             return ChannelPush::Never;
         };
         if member.pushed + bytes - member.popped_there > share {
-            member.popped_there = member.parts.popped();
+            member.look(&mut self.delays);
             if member.pushed + bytes - member.popped_there > share {
                 self.told_batches += u64::from(member.tell());
                 return ChannelPush::Full;
@@ -217,6 +229,9 @@ impl ChannelQueue {
         }
         member.parts.put(member.pushed, source, bytes);
         member.pushed += bytes;
+        if member.timed.is_none() {
+            member.timed = Some((member.pushed, clock::now()));
+        }
         if member.pushed - member.told >= self.batch {
             self.told_batches += u64::from(member.tell());
         }
@@ -255,6 +270,7 @@ impl ChannelQueue {
 
     fn advance(&mut self, job: &'static Job, pushing: Pushing) -> i32 {
         self.publish(job);
+        self.members.iter_mut().for_each(|member| member.look(&mut self.delays));
         if self.ending.is_complete() {
             return COMPLETE;
         }
@@ -317,7 +333,24 @@ enum ChannelPush {
 
 impl Member {
     fn new(parts: Parts) -> Self {
-        Self { parts, pushed: 0, told: 0, popped_there: 0, popped: 0, reported: 0, told_here: 0 }
+        Self {
+            parts,
+            pushed: 0,
+            told: 0,
+            popped_there: 0,
+            popped: 0,
+            reported: 0,
+            told_here: 0,
+            timed: None,
+        }
+    }
+
+    /// Looks how much the member popped.
+    fn look(&mut self, delays: &mut Histogram) {
+        self.popped_there = self.parts.popped();
+        if let Some((_, since)) = self.timed.take_if(|(bytes, _)| *bytes <= self.popped_there) {
+            delays.record(clock::now().since(since).0);
+        }
     }
 
     /// Tells the member what was pushed to it; whether it did not know.

@@ -2,11 +2,14 @@
 //!
 //! # Model
 //! Queues and contexts of one class share the streams to far PEs, which count elements. A queue
-//! remembers for each PE how far its stream was when it gave it the last element.
+//! remembers for each PE how far its stream was when it gave it the last element. One element at a
+//! time is timed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clearway_proto::base::{Class, LocalNs, Nanos};
+use clearway_proto::stats::Histogram;
 use clearway_runtime::clock;
 
 use crate::far::Far;
@@ -20,6 +23,46 @@ pub(super) struct FarElements {
     since: AtomicU64,
     /// For each PE, how many elements were issued to it when the queue gave it the last one.
     marks: Box<[AtomicU64]>,
+    timed: TimedElement,
+    /// Nanoseconds from pushes until this PE knew that they were complete.
+    delays: Mutex<Histogram>,
+}
+
+/// One element that is timed until it is complete; then another one is.
+#[derive(Debug, Default)]
+struct TimedElement {
+    /// How many elements of the stream have to be complete; 0 for no element.
+    mark: AtomicU64,
+    pe: AtomicUsize,
+    since: AtomicU64,
+}
+
+/// A mark that stands for an element that a thread is about to time.
+const TAKEN: u64 = u64::MAX;
+
+impl TimedElement {
+    /// Begins to time the element number `mark` to `pe`, if no other one is timed.
+    fn begin(&self, pe: usize, mark: u64) {
+        let order = (Ordering::Acquire, Ordering::Relaxed);
+        if self.mark.compare_exchange(0, TAKEN, order.0, order.1).is_ok() {
+            self.pe.store(pe, Ordering::Relaxed);
+            self.since.store(clock::now().0, Ordering::Relaxed);
+            self.mark.store(mark, Ordering::Release);
+        }
+    }
+
+    /// Returns how long the element took, if it is complete.
+    fn end(&self, far: &Far, class: Class) -> Option<Nanos> {
+        let mark = self.mark.load(Ordering::Acquire);
+        let pe = self.pe.load(Ordering::Relaxed);
+        if mark == 0 || mark == TAKEN || far.open(pe, class, mark) > 0 {
+            return None;
+        }
+        let since = LocalNs(self.since.load(Ordering::Relaxed));
+        let order = (Ordering::Acquire, Ordering::Relaxed);
+        let is_mine = self.mark.compare_exchange(mark, 0, order.0, order.1).is_ok();
+        is_mine.then(|| clock::now().since(since))
+    }
 }
 
 impl FarElements {
@@ -29,6 +72,8 @@ impl FarElements {
             pushed: AtomicU64::new(0),
             since: AtomicU64::new(0),
             marks: (0..pes).map(|_| AtomicU64::new(0)).collect(),
+            timed: TimedElement::default(),
+            delays: Mutex::default(),
         }
     }
 
@@ -36,13 +81,18 @@ impl FarElements {
     pub(super) fn clear(&self) {
         self.pushed.store(0, Ordering::Relaxed);
         self.marks.iter().for_each(|mark| mark.store(0, Ordering::Relaxed));
+        self.timed.mark.store(0, Ordering::Relaxed);
+        *self.delays() = Histogram::new();
     }
 
     /// Counts `elements` elements that were given to `pe` in `class`.
     pub(super) fn count(&self, far: &Far, class: Class, pe: usize, elements: usize) {
+        let issued = far.issued(pe, class);
         if let Some(mark) = self.marks.get(pe) {
-            mark.fetch_max(far.issued(pe, class), Ordering::AcqRel);
+            mark.fetch_max(issued, Ordering::AcqRel);
         }
+        self.time(far, class);
+        self.timed.begin(pe, issued);
         if self.pushed.fetch_add(elements as u64, Ordering::AcqRel) == 0 {
             self.since.store(clock::now().0, Ordering::Relaxed);
         }
@@ -54,6 +104,7 @@ impl FarElements {
         if pushed == 0 {
             return 0;
         }
+        self.time(far, class);
         // Other queues and contexts of the class have elements in between.
         let open =
             |(pe, mark): (usize, &AtomicU64)| far.open(pe, class, mark.load(Ordering::Acquire));
@@ -62,6 +113,17 @@ impl FarElements {
             self.pushed.fetch_sub(pushed, Ordering::AcqRel);
         }
         open.min(pushed)
+    }
+
+    /// Notes how long the timed element took, if it is complete.
+    fn time(&self, far: &Far, class: Class) {
+        if let Some(delay) = self.timed.end(far, class) {
+            self.delays().record(delay.0);
+        }
+    }
+
+    pub(super) fn delays(&self) -> MutexGuard<'_, Histogram> {
+        self.delays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether `deadline` has passed, and begins it anew then.

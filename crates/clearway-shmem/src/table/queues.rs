@@ -73,6 +73,11 @@ pub(super) const ROWS: &[Row] = &[
         "int shmemx_queue_attr(shmemx_queue_t queue, shmemx_queue_attr_t *attr)",
         "queues::attributes(queue, attr)",
     ),
+    row(
+        Once,
+        "int shmemx_ctx_granted(shmem_ctx_t ctx, shmemx_grant_t *grant)",
+        "queues::granted(ctx, grant)",
+    ),
 ];
 
 const PUSH: &str = "int shmemx_queue_{}_push(shmemx_queue_t queue, TYPE *dest, const TYPE *source, size_t nelems, int pe, uint64_t op)";

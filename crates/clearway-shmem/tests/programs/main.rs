@@ -8,6 +8,7 @@
 
 mod examples;
 mod failures;
+mod gaps;
 mod headers;
 mod launchers;
 mod names;

@@ -2,11 +2,17 @@
 #include "expect.h"
 
 #include <shmem_queue.h>
+#include <stddef.h>
 
 int shmem_queue_comm_create(shmem_queue_t *queue, shmem_queue_config_t *qconfig);
 int shmem_queue_comm_destroy(shmem_queue_t queue);
-int shmem_queue_int_comm_push(shmem_queue_t queue, int *dest, int *src, size_t nelems, int pe, uint64_t op);
-int shmem_queue_longdouble_comm_push(shmem_queue_t queue, long double *dest, long double *src, size_t nelems, int pe, uint64_t op);
+#define PUSH(NAME, TYPE) \
+    int shmem_queue_##NAME##_comm_push(shmem_queue_t queue, TYPE *dest, TYPE *src, size_t nelems, int pe, uint64_t op);
+PUSH(float, float) PUSH(double, double) PUSH(longdouble, long double) PUSH(char, char) PUSH(schar, signed char)
+PUSH(short, short) PUSH(int, int) PUSH(long, long) PUSH(longlong, long long) PUSH(uchar, unsigned char)
+PUSH(ushort, unsigned short) PUSH(uint, unsigned int) PUSH(ulong, unsigned long) PUSH(ulonglong, unsigned long long)
+PUSH(int8, int8_t) PUSH(int16, int16_t) PUSH(int32, int32_t) PUSH(int64, int64_t) PUSH(uint8, uint8_t)
+PUSH(uint16, uint16_t) PUSH(uint32, uint32_t) PUSH(uint64, uint64_t) PUSH(size, size_t) PUSH(ptrdiff, ptrdiff_t)
 int shmem_queue_progress(shmem_queue_t queue);
 int shmem_queue_global_flush(shmem_queue_t queue);
 int shmem_queue_local_flush(shmem_queue_t);
@@ -14,6 +20,21 @@ int shmem_query_attrib(shmem_queue_t queue, shmem_queue_attrib_t *attr);
 int shmem_query_size(shmem_queue_t queue, size_t *size);
 int shmem_queue_data_create(shmem_queue_t *queue, shmem_queue_config_t *qconfig, shmem_team_t team);
 int shmem_query_data_size(shmem_queue_t queue, size_t *incoming, size_t *outgoing, int PE);
+
+/* The values and the order of fields that the sources have. */
+_Static_assert(SHMEM_QUEUE_COMM == 0 && SHMEM_QUEUE_DATA == 1 && SHMEM_QUEUE_QOS == 2, "types");
+_Static_assert(SHMEM_QOS_HIGH_PRI == 0 && SHMEM_QOS_MEDIUM_PRI == 1 && SHMEM_QOS_LOW_PRI == 2, "classes");
+_Static_assert(SHMEM_QUEUE_EXCLUSIVE == 0 && SHMEM_QUEUE_SHARED == 1, "sharing");
+#define BEFORE(FIRST, SECOND)                                                                           \
+    _Static_assert(offsetof(struct shmem_queue_config, FIRST) < offsetof(shmem_queue_config_t, SECOND), \
+                   #FIRST " before " #SECOND)
+BEFORE(qtype, sharing_model);
+BEFORE(sharing_model, max_elems);
+BEFORE(max_elems, max_bytes);
+BEFORE(max_bytes, qos_class);
+BEFORE(qos_class, timeout_flush);
+BEFORE(timeout_flush, op_type);
+BEFORE(op_type, pe_type);
 
 static int counts[16];
 static long elements[4];

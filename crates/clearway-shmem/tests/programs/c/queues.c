@@ -69,7 +69,7 @@ static void updates(void)
     EXPECT(me != 0 || (half_words[8] == (1u << pes) - 1 && half_words[9] == (2u << pes) - 1));
     shmemx_queue_attr_t attr = attr_of(queue);
     EXPECT(attr.elements == 3000u * (unsigned) pes + 7 && attr.outstanding_elems == 0);
-    EXPECT(attr.available_elems == UINT64_MAX && attr.granted_class == SHMEMX_QOS_MEDIUM && attr.granted_mark == -1);
+    EXPECT(attr.available_elems == UINT64_MAX && attr.granted_class == SHMEMX_QOS_MEDIUM && attr.granted_mark == (has_far ? 0 : -1));
     EXPECT((attr.messages > 0) == gathers);
     EXPECT(attr.messages == attr.closed_full + attr.closed_deadline + attr.closed_flush);
     EXPECT(shmemx_queue_destroy(queue) == 0);
