@@ -555,11 +555,14 @@ fn leave(job: &Job) {
     }
     // From here on the end of another PE is no failure.
     job.is_leaving.store(true, Ordering::Release);
+    let joined = LAUNCH.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(far) = &job.far {
         // Others may still wait for what this PE said in the step.
-        Class::ALL.into_iter().for_each(|class| far.quiet(class));
+        match joined {
+            Some(_) => Class::ALL.into_iter().for_each(|class| far.quiet(class)),
+            None => far.part(),
+        }
     }
-    let joined = LAUNCH.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(Err(error)) = joined.map(launch::Job::finish) {
         job.say(&error.to_string());
     }

@@ -55,6 +55,12 @@ const BATCHES: u32 = 64;
 /// How long a lane gathers after it was closed, although nothing is under way any more: a message
 /// costs a few us, and a loop of operations makes the next one within less.
 const GATHER: Nanos = Nanos::from_micros(8);
+/// How long a PE waits at its end for PEs that may be gone: many times a round trip between busy
+/// processors.
+const PARTING: Nanos = Nanos::from_millis(1_000);
+/// How long it answers them: a few times what a stream waits until it asks again.
+const LAST_ANSWERS: Nanos = Nanos::from_millis(20);
+
 /// A stream of elements to one peer in one class.
 struct Lane {
     state: Mutex<OpenLane>,
@@ -488,6 +494,21 @@ impl Far {
             let issued = lane.issued.load(Ordering::Acquire);
             self.wait(|| lane.ended.load(Ordering::Acquire) >= issued);
         }
+    }
+
+    /// Completes everything where nobody keeps the other PEs until all have done so: a PE that has
+    /// what it waits for may be gone before it says what it applied.
+    pub(crate) fn part(&self) {
+        let until = clock::now() + PARTING;
+        for class in Class::ALL {
+            self.send(class);
+            for lane in self.lanes_of(class) {
+                self.wait(|| lane.outstanding() == 0 || clock::now() >= until);
+            }
+        }
+        // The other PEs ask this one at the same time.
+        let until = clock::now() + LAST_ANSWERS;
+        self.wait(|| clock::now() >= until);
     }
 
     /// Returns when the answer to `ticket` is there.
