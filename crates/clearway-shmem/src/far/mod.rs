@@ -3,7 +3,8 @@
 //!
 //! # Model
 //! ```text
-//! thread of the program -- push --> Lane: open buffer --- close ---> attendant: engine and wire ---> peer
+//! thread of the program -- push --> Lane: open buffer --- close ---> attendant: engine and wire
+//! ---> peer
 //!                                     ^ one for each peer and class     ^ whoever waits steps it
 //! ```
 //! A *lane* is a stream of elements to one peer in one class, numbered by how many were issued. It

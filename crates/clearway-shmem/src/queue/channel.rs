@@ -31,8 +31,8 @@ use crate::team::Team;
 
 /// `SHMEMX_PE_ANY`: any PE that has something.
 pub const PE_ANY: i32 = -1;
-/// Bytes that may wait in a channel where the program does not say how many: more than a second-level
-/// cache line of every PE, less than the cache.
+/// Bytes that may wait in a channel where the program does not say how many: more than a
+/// second-level cache line of every PE, less than the cache.
 const CHANNEL: usize = 64 << 10;
 /// Bytes of which the other end learns together.
 const BATCH: u64 = 1_024;
@@ -50,8 +50,8 @@ pub const ENDGAME: i32 = 2;
 #[derive(Clone, Copy, Debug)]
 struct Member {
     parts: Parts,
-    /// Bytes pushed to it; how many of them it was told of; how many it had popped when this PE last
-    /// looked.
+    /// Bytes pushed to it; how many of them it was told of; how many it had popped when this PE
+    /// last looked.
     pushed: u64,
     told: u64,
     popped_there: u64,
@@ -162,8 +162,8 @@ impl ChannelQueue {
         }
     }
 
-    /// Elements that were pushed and not popped, as far as it is known; bytes for elements of any
-    /// size.
+    /// Counts the elements that were pushed and not popped, as far as it is known; bytes for
+    /// elements of any size.
     pub(super) fn outstanding(&mut self) -> u64 {
         let waiting = self.members.iter_mut().map(|member| {
             member.look(&mut self.delays);
@@ -172,12 +172,12 @@ impl ChannelQueue {
         waiting.sum::<u64>() / self.element_size.max(1) as u64
     }
 
-    /// Nanoseconds from pushes until this PE saw that they were popped.
+    /// Returns the nanoseconds from pushes until this PE saw that they were popped.
     pub(super) fn delays(&self) -> &Histogram {
         &self.delays
     }
 
-    /// The team whose members flush and release the queue together.
+    /// Returns the team whose members flush and release the queue together.
     pub(super) fn team(&self) -> Team {
         self.team
     }
@@ -196,7 +196,7 @@ impl ChannelQueue {
         Ok(is_empty)
     }
 
-    /// Bytes that wait here from member `pe`, and there from this one.
+    /// Returns the bytes that wait here from member `pe`, and there from this one.
     fn sizes(&self, pe: usize) -> Option<(u64, u64)> {
         let member = self.members.get(pe)?;
         let incoming = member.parts.told() - member.popped;
@@ -449,8 +449,8 @@ pub fn sizes(handle: usize, pe: i32) -> Result<(i32, [u64; 2]), Fault> {
 }
 
 /// Looks whether the queue has come to its end (`shmemx_queue_data_advance`): [`COMPLETE`],
-/// [`WORKING`], [`ENDGAME`], or [`EINVAL`](super::EINVAL). When pushing is over the program promises
-/// that it pushes nothing more, but because of what it pops.
+/// [`WORKING`], [`ENDGAME`], or [`EINVAL`](super::EINVAL). When pushing is over the program
+/// promises that it pushes nothing more, but because of what it pops.
 ///
 /// # Errors
 /// A PE that gave this one what is no update.

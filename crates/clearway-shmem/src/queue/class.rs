@@ -53,8 +53,8 @@ impl QueueClass {
         }
     }
 
-    /// Returns what the class becomes on a wire that makes `wire` of it; `None` for PEs that need no
-    /// wire.
+    /// Returns what the class becomes on a wire that makes `wire` of it; `None` for PEs that need
+    /// no wire.
     pub(crate) fn grant(self, wire: Option<Granted>) -> ClassGrant {
         let best_effort = Class::BestEffort.dscp().0.into();
         let (granted, mark) = match wire {

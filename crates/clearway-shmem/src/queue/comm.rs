@@ -76,7 +76,7 @@ impl Elements {
         Self { size, class, count }
     }
 
-    /// Size and class above the bits of an operation.
+    /// Packs size and class above the bits of an operation.
     #[inline(always)]
     const fn kind(self) -> u64 {
         (self.size as u64) << 16 | (self.class as u64) << 8
@@ -108,7 +108,7 @@ impl Elements {
         self.count.saturating_mul(self.size)
     }
 
-    /// The update that `op` is for these, if it is one.
+    /// Returns the update that `op` is for these, if it is one.
     #[inline]
     fn step(self, op: u64) -> Option<WordStep> {
         match (op, self.class) {
@@ -121,7 +121,7 @@ impl Elements {
         }
     }
 
-    /// Whether `op` fetches a word of these.
+    /// Returns whether `op` fetches a word of these.
     fn fetches(self, op: u64) -> bool {
         match op {
             OP_FETCH | OP_SWAP => self.class != ElementClass::Plain,
@@ -141,7 +141,8 @@ pub struct QueueEnds {
 }
 
 /// Pushes elements (`shmemx_queue_push`): 0, [`EAGAIN`] where the queue is full,
-/// [`EINVAL`](super::EINVAL) where the operation cannot be. The source is copied, but for elements that come from the PE.
+/// [`EINVAL`](super::EINVAL) where the operation cannot be. The source is copied, but for elements
+/// that come from the PE.
 ///
 /// # Errors
 /// A PE that gave this one what is no update.
@@ -160,8 +161,8 @@ pub fn push(
 /// More than any operation has.
 const OP_MAX: u64 = 0xff;
 
-/// The same, with operation and elements in one word: everything is in registers, and so is what
-/// it returns. One addition is most of what programs push, and is done here.
+/// Does the same, with operation and elements in one word: everything is in registers, and so is
+/// what it returns. One addition is most of what programs push, and is done here.
 #[inline(never)]
 fn push_packed(
     handle: usize,
@@ -459,7 +460,7 @@ pub(crate) fn change(place: Place, step: WordStep, size: usize, operand: u64) {
     if size == 4 { apply(place, step, operand as u32) } else { apply(place, step, operand) }
 }
 
-/// What a call answers whose operation ended so.
+/// Returns the answer to a call whose operation ended so.
 fn answer(job: &Job, done: Result<(), Fault>) -> Result<i32, Fault> {
     match done {
         Ok(()) => Ok(0),

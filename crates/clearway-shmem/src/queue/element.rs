@@ -85,9 +85,9 @@ pub(crate) const UPDATE_WORDS_MAX: usize = HEADER + 3;
 
 /// Words where runs are written: those of an open buffer.
 pub(crate) trait RunWords {
-    /// Words that may be written.
+    /// Returns how many words may be written.
     fn limit(&self) -> usize;
-    /// Words that are written.
+    /// Returns how many words are written.
     fn used(&self) -> usize;
     /// Writes a word behind those that are written.
     fn append(&self, word: u32);
@@ -105,13 +105,13 @@ pub(crate) struct OpenRun {
 }
 
 impl OpenRun {
-    /// Whether `update` adds nothing to this run but its index.
+    /// Returns whether `update` adds nothing to this run but its index.
     #[inline]
     pub(crate) fn continues(self, update: WordUpdate) -> bool {
         self.key == update.key | CONSTANT && self.operand == update.operand
     }
 
-    /// Elements so far, where `used` words are written.
+    /// Returns the elements so far, where `used` words are written.
     pub(crate) fn elements(self, used: usize) -> usize {
         let words = used - self.header as usize - HEADER;
         words / stride(self.key >> 24 << 24 == CONSTANT, (self.key >> 8 & 0xff) as usize)
@@ -163,14 +163,14 @@ impl OpenRun {
         (Some(()), ended)
     }
 
-    /// What an update appends that continues a run.
+    /// Returns what an update appends that continues a run.
     #[inline]
     pub(crate) fn index_of(update: WordUpdate) -> u32 {
         update.index
     }
 }
 
-/// Words of an element.
+/// Returns the words of an element.
 const fn stride(is_constant: bool, width: usize) -> usize {
     if is_constant { 1 } else { 1 + width / 4 }
 }
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!((words.len(), kept), (18, 4), "a constant run of 1 and a varied one of 3");
     }
 
-    /// The segments of a PE that is alone, with a heap of a page.
+    /// Makes the segments of a PE that is alone, with a heap of a page.
     fn segments() -> Segments {
         let entrance = Entrance::open().expect("room");
         let leader = entrance.name();

@@ -70,7 +70,7 @@ pub(crate) enum LaneUsers {
 const IN_TURN: u64 = 0;
 const ALL: u64 = u64::MAX;
 
-/// The number of the calling thread, from 1.
+/// Returns the number of the calling thread, from 1.
 pub(crate) fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local! {
@@ -199,7 +199,7 @@ impl GatherBuffer {
         written.is_some()
     }
 
-    /// Updates that it holds.
+    /// Returns how many updates it holds.
     fn updates(&self) -> u64 {
         let run = self.run();
         let in_run = if run.key == 0 { 0 } else { run.elements(self.used()) as u64 };
@@ -317,13 +317,13 @@ impl UpdateLane {
             .then(|| self.lock.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether one thread at a time uses it, without a bound.
+    /// Returns whether one thread at a time uses it, without a bound.
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.is_plain.load(Ordering::Relaxed)
     }
 
-    /// Whether the calling thread may use it.
+    /// Returns whether the calling thread may use it.
     pub(super) fn is_for_this_thread(&self) -> bool {
         match self.users.load(Ordering::Relaxed) {
             IN_TURN | ALL => true,
@@ -376,7 +376,7 @@ impl UpdateLane {
         Ok(Push::Kept)
     }
 
-    /// Whether `more` updates may come; makes progress once if not.
+    /// Returns whether `more` updates may come; makes progress once if not.
     pub(crate) fn has_room(&self, job: &'static Job, more: u64) -> Result<bool, Fault> {
         let most = self.updates_max.load(Ordering::Relaxed);
         if most == u64::MAX || self.outstanding() + more <= most {
@@ -387,23 +387,23 @@ impl UpdateLane {
         Ok(self.outstanding() + more <= most)
     }
 
-    /// Whether as many updates may ever be outstanding.
+    /// Returns whether as many updates may ever be outstanding.
     pub(crate) fn may_ever_hold(&self, updates: u64) -> bool {
         updates <= self.updates_max.load(Ordering::Relaxed)
     }
 
-    /// How long an update waits at most; `None` for ever.
+    /// Returns how long an update waits at most; `None` for ever.
     pub(super) fn deadline(&self) -> Option<Nanos> {
         let deadline = self.deadline.load(Ordering::Relaxed);
         (deadline < u64::MAX).then_some(Nanos(deadline))
     }
 
-    /// Updates that were pushed and are not known to be applied.
+    /// Returns how many updates were pushed and are not known to be applied.
     pub(crate) fn outstanding(&self) -> u64 {
         self.open_updates() + self.closed_updates.load(Ordering::Relaxed)
     }
 
-    /// Updates in open buffers.
+    /// Returns how many updates are in open buffers.
     pub(crate) fn open_updates(&self) -> u64 {
         if self.open.load(Ordering::Relaxed) == 0 {
             return 0;
@@ -411,7 +411,7 @@ impl UpdateLane {
         self.each().map(|(_, buffer)| buffer.updates()).sum()
     }
 
-    /// Updates that may still come; `u64::MAX` for any number.
+    /// Returns how many updates may still come; `u64::MAX` for any number.
     pub(crate) fn room(&self) -> u64 {
         match self.updates_max.load(Ordering::Relaxed) {
             u64::MAX => u64::MAX,
@@ -523,7 +523,7 @@ impl UpdateLane {
         Ok(self.sequence.load(Ordering::Relaxed))
     }
 
-    /// Whether everything is applied that was pushed before the flush with this ticket.
+    /// Returns whether everything is applied that was pushed before the flush with this ticket.
     ///
     /// # Errors
     /// As [`UpdateLane::push`].

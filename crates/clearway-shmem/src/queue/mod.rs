@@ -189,7 +189,7 @@ impl Queue {
         self.state.load(Ordering::Relaxed) as u8 == wanted as u8
     }
 
-    /// The world's number of PE `pe` of the queue's team.
+    /// Returns the world's number of PE `pe` of the queue's team.
     #[inline]
     fn world_pe(&self, pe: i32) -> Option<usize> {
         let size = self.size.load(Ordering::Relaxed);
@@ -208,13 +208,13 @@ impl Queue {
         self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The class of what it sends to PEs of other hosts.
+    /// Returns the class of what it sends to PEs of other hosts.
     fn far_class(&self) -> Class {
         let class = QueueClass::ALL.get(self.class.load(Ordering::Relaxed) as usize);
         class.copied().unwrap_or(QueueClass::Medium).far()
     }
 
-    /// Elements for far PEs that are not complete.
+    /// Returns how many elements for far PEs are not complete.
     fn far_outstanding(&self, job: &Job) -> u64 {
         job.far.as_ref().map_or(0, |far| self.far.outstanding(far, self.far_class()))
     }
@@ -298,9 +298,9 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// Those of one PE. `places` has the place of each PE of the job on this host, and `near` the PE
-    /// at each place; the pool has `pool` bytes. A buffer is full at `threshold` bytes, and 0 switches gathering
-    /// off.
+    /// Creates those of one PE. `places` has the place of each PE of the job on this host, and
+    /// `near` the PE at each place; the pool has `pool` bytes. A buffer is full at `threshold`
+    /// bytes, and 0 switches gathering off.
     pub(crate) fn new(
         places: Vec<Option<usize>>,
         near: Vec<usize>,
@@ -348,7 +348,7 @@ impl Queues {
         queue.state.store(generation << USE_BITS | QueueUse::Free as u64, Ordering::Release);
     }
 
-    /// The queue of a handle.
+    /// Finds the queue of a handle.
     #[inline]
     fn find(&self, handle: usize) -> Option<&Queue> {
         let queue = self.table.get(handle & (QUEUES_MAX - 1))?.get()?;
@@ -356,13 +356,13 @@ impl Queues {
         (generation == (handle >> INDEX_BITS) as u64).then_some(&**queue)
     }
 
-    /// Entry `number`, which a session has.
+    /// Returns entry `number`, which a session has.
     #[inline]
     pub(crate) fn session(&self, number: usize) -> Option<&UpdateLane> {
         Some(&self.table.get(number)?.get()?.lane)
     }
 
-    /// Whether operations are gathered at all.
+    /// Returns whether operations are gathered at all.
     pub(crate) fn gathers(&self) -> bool {
         self.threshold > 0 && self.rings.has_neighbours()
     }
@@ -532,7 +532,7 @@ pub fn create(team: Team, config: &QueueConfig) -> Result<(i32, usize), Fault> {
     Ok((0, handle))
 }
 
-/// How long an element may wait.
+/// Returns how long an element may wait.
 fn deadline(timeout_s: f64, class: QueueClass) -> Option<Nanos> {
     match timeout_s {
         seconds if seconds == f64::INFINITY => None,

@@ -2,10 +2,10 @@
 //! for them.
 //!
 //! # Model
-//! A member has a block in the pool of its host, with a part for each member. It reads its own block
-//! only. What another member should know it writes into its part there: with stores where that
-//! member is near, with elements of the stream to it where it is far. Both keep their order, so a
-//! count is seen behind the bytes that it counts.
+//! A member has a block in the pool of its host, with a part for each member. It reads its own
+//! block only. What another member should know it writes into its part there: with stores where
+//! that member is near, with elements of the stream to it where it is far. Both keep their order,
+//! so a count is seen behind the bytes that it counts.
 //!
 //! | bytes of a part | written by the other member |
 //! |---|---|

@@ -61,7 +61,7 @@ pub(super) enum Drained {
 }
 
 impl Ring {
-    /// The one to the PE at place `target` from the one at `source`, which has allocated it.
+    /// Finds the one to the PE at place `target` from the one at `source`, which has allocated it.
     fn new(near: &Near, target: usize, source: usize) -> Self {
         let part = near.ring(target, source);
         let word = |at: usize| {
@@ -76,7 +76,7 @@ impl Ring {
         Place::in_part(self.part, at, SLOT).expect("slots lie in the ring")
     }
 
-    /// How many slots were applied so far.
+    /// Returns how many slots were applied so far.
     pub(super) fn applied(&self) -> u64 {
         self.applied.load(Ordering::Acquire)
     }
@@ -158,17 +158,17 @@ impl Rings {
         Self { places, pes, targets }
     }
 
-    /// Whether there is another PE on this host.
+    /// Returns whether there is another PE on this host.
     pub(super) fn has_neighbours(&self) -> bool {
         self.pes.len() > 1
     }
 
-    /// The place of a PE of this host.
+    /// Returns the place of a PE of this host.
     pub(super) fn place(&self, pe: usize) -> Option<usize> {
         self.places.get(pe).copied().flatten()
     }
 
-    /// The ring to PE `target` from PE `source`, which has allocated it.
+    /// Finds the ring to PE `target` from PE `source`, which has allocated it.
     pub(super) fn ring(&self, near: &Near, target: usize, source: usize) -> Ring {
         let place = |pe| self.place(pe).expect("rings lead to neighbours");
         Ring::new(near, place(target), place(source))
