@@ -127,7 +127,7 @@ impl HeapAccess for Local<'_> {
     }
 
     fn data(&mut self, _from: Rank, _queue: u32, _bytes: &[u8]) -> Result<(), Fault> {
-        // No queue takes elements of far PEs.
+        // Elements of data queues are puts into channels.
         Err(Fault::Malformed)
     }
 

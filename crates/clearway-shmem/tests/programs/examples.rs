@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use crate::prefix::{compile, oshrun, said};
 
-/// Seeds of a test, and PEs that draw them.
-const SEEDS: u64 = 5;
+/// Seeds of a test; `cargo xtask swarm` runs more of them.
+const SEEDS: u64 = if cfg!(debug_assertions) { 5 } else { 100 };
+/// PEs that draw them.
 const PES: [u32; 2] = [2, 4];
 /// Variables with which pairs of PEs are far for others.
 const PAIRS_OVER_UDP: [(&str, &str); 2] = [("SHMEM_NEAR", "2"), ("SHMEM_WIRE", "udp")];

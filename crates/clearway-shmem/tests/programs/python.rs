@@ -13,8 +13,11 @@ fn python__queues_work_beside_the_library() {
         return;
     }
     let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for pes in [1, 3] {
+    for (pes, far) in [(1, None), (3, None), (3, Some("udp"))] {
         let mut command = oshrun(pes);
+        if let Some(wire) = far {
+            command.env("SHMEM_NEAR", "1").env("SHMEM_WIRE", wire);
+        }
         command
             .env("PYTHONPATH", sources.join("python"))
             .env("PYTHONDONTWRITEBYTECODE", "1")

@@ -317,6 +317,40 @@ static void termination(void)
     EXPECT(shmemx_queue_destroy(queue) == 0);
 }
 
+/* Each element that is popped has two of the next generation pushed, to any PEs. The end is found behind the last. */
+static void cascade(void)
+{
+    enum { GENERATIONS = 6, ROUNDS = 10 };
+    static long pending[2 << GENERATIONS];
+    uint64_t state = 7 + (uint64_t) me;
+    for (int round = 0; round < ROUNDS; round++) {
+        clear();
+        shmemx_queue_t queue = queue_of((shmemx_queue_config_t){.qtype = SHMEMX_QUEUE_DATA, .max_bytes = 4 * sizeof(long)});
+        long generation, popped = 0;
+        int waiting = 0, end = SHMEMX_QUEUE_WORKING;
+        pending[waiting++] = GENERATIONS;
+        while (end != SHMEMX_QUEUE_COMPLETE) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            int pe = (int) (state >> 33) % pes;
+            if (waiting > 0 && shmemx_queue_data_push(queue, &pending[waiting - 1], 1, pe) == 0)
+                waiting--;
+            /* What could not be pushed yet counts as more to push. */
+            if (waiting == 0 || state >> 62 == 0)
+                end = shmemx_queue_data_advance(queue, waiting == 0);
+            if (waiting + 2 <= (int) (sizeof pending / sizeof *pending) &&
+                shmemx_queue_data_pop(queue, &generation, 1, NULL) == 0) {
+                popped++;
+                for (int child = 0; generation > 0 && child < 2; child++)
+                    pending[waiting++] = generation - 1;
+            }
+        }
+        words[0] = popped;
+        EXPECT(shmem_sum_reduce(SHMEM_TEAM_WORLD, &words[1], &words[0], 1) == 0);
+        EXPECT(words[1] == pes * ((2L << GENERATIONS) - 1));
+        EXPECT(shmemx_queue_destroy(queue) == 0);
+    }
+}
+
 /* A queue of a team counts its members. */
 static void teams(void)
 {
@@ -407,6 +441,7 @@ int main(void)
     mistakes();
     data();
     termination();
+    cascade();
     teams();
     threads();
     shmem_finalize();
