@@ -3,9 +3,9 @@
 //!
 //! # Model
 //! A thread of the program takes the lock, gives a command, steps, and lets go. A thread that waits
-//! steps as long as it waits ([`Attendant::poll`]). The *attendant* is a thread that answers peers
-//! while the program computes: it sleeps on the wire's descriptor without holding the lock, and
-//! stands back while others step, so that they do not contend for each packet.
+//! steps as long as it waits ([`SharedEngine::poll`]). The *progress thread* answers peers while
+//! the program computes: it sleeps on the wire's descriptor without holding the lock, and pauses
+//! while other threads step, so that they do not contend for each packet.
 //!
 //! # Invariants
 //! I1. Nobody sleeps with the lock.
@@ -27,8 +27,8 @@ use crate::waiting::{self, REST_MAX, Rest, Waitable};
 use crate::wake_signal::WakeSignal;
 use crate::{RuntimeError, clock};
 
-/// How long the attendant stands back after it found that others had stepped: twice the time after
-/// which a waiting thread of a program goes to sleep.
+/// How long the progress thread pauses after it found that other threads had stepped: as long as
+/// one of them yields before it sleeps.
 const STAND_BACK: Duration = Duration::from_micros(200);
 /// Polls of a waiting thread before it yields where nobody else wants the processor, and how long
 /// it yields before it sleeps: a wake-up takes 15 to 30 us (measured), so one is worth it only when
@@ -45,27 +45,27 @@ pub trait Application<E: Engine>: Applier {
 }
 
 /// An engine, its wire, and the lock around both.
-pub struct Attendant<E: Engine> {
-    inner: Mutex<Attended<E>>,
+pub struct SharedEngine<E: Engine> {
+    inner: Mutex<LockedEngine<E>>,
     /// Steps of threads of the program.
     steps: AtomicU64,
-    /// Threads of the program that wait and poll ([`Attendant::wait`]).
+    /// Threads of the program that wait and poll ([`SharedEngine::wait`]).
     waiting: AtomicU32,
     is_ended: AtomicBool,
-    /// Ends the attendant's sleep.
+    /// Ends the sleep of the progress thread.
     signal: WakeSignal,
     is_asleep: AtomicBool,
 }
 
 /// An engine and its wire, as the holder of the lock sees them.
-pub struct Attended<E: Engine> {
+pub struct LockedEngine<E: Engine> {
     driver: Driver<E>,
     wire: Box<dyn Waitable + Send>,
     events: Vec<E::Event>,
     next: Option<LocalNs>,
 }
 
-impl<E: Engine> Attended<E> {
+impl<E: Engine> LockedEngine<E> {
     /// Gives the engine a command; its effects leave with the next step.
     pub fn command(&mut self, command: E::Command) {
         self.driver.command(self.wire.now(), command);
@@ -100,7 +100,7 @@ impl<E: Engine> Attended<E> {
     }
 }
 
-impl<E: Engine> Attendant<E> {
+impl<E: Engine> SharedEngine<E> {
     /// Puts a lock around `driver` and `wire`.
     ///
     /// # Errors
@@ -109,7 +109,7 @@ impl<E: Engine> Attendant<E> {
         let signal =
             WakeSignal::new().map_err(RuntimeError::system("make a descriptor for a thread"))?;
         Ok(Self {
-            inner: Mutex::new(Attended { driver, wire, events: Vec::new(), next: None }),
+            inner: Mutex::new(LockedEngine { driver, wire, events: Vec::new(), next: None }),
             steps: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
             is_ended: AtomicBool::new(false),
@@ -118,7 +118,7 @@ impl<E: Engine> Attendant<E> {
         })
     }
 
-    /// Wakes the attendant if it sleeps: there is work that it does not know of.
+    /// Wakes the progress thread if it sleeps: there is work that it does not know of.
     pub fn wake(&self) {
         if self.is_asleep.load(Ordering::SeqCst) && self.is_asleep.swap(false, Ordering::SeqCst) {
             self.signal.raise();
@@ -126,7 +126,7 @@ impl<E: Engine> Attendant<E> {
     }
 
     /// Takes the lock, for a command and a step.
-    pub fn lock(&self) -> MutexGuard<'_, Attended<E>> {
+    pub fn lock(&self) -> MutexGuard<'_, LockedEngine<E>> {
         self.steps.fetch_add(1, Ordering::Relaxed);
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -136,13 +136,13 @@ impl<E: Engine> Attendant<E> {
     pub fn poll(&self, application: &mut impl Application<E>) -> bool {
         self.steps.fetch_add(1, Ordering::Relaxed);
         match self.inner.try_lock() {
-            Ok(mut attended) => attended.step(application),
+            Ok(mut locked) => locked.step(application),
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().step(application),
             Err(TryLockError::WouldBlock) => false,
         }
     }
 
-    /// Returns when `ready` does, for a thread that waits for peers. `poll` polls the attendant and
+    /// Returns when `ready` does, for a thread that waits for peers. `poll` polls the engine and
     /// says whether that did anything; while it does, or did lately, this thread does not sleep.
     /// Then it sleeps until the wire behind `descriptor` may have something, at most for a part of
     /// the time that it waited: what it waits for may have come to another thread, or from a
@@ -189,10 +189,10 @@ impl<E: Engine> Attendant<E> {
         self.lock().wire.wake_descriptor().map_err(RuntimeError::system("duplicate a descriptor"))
     }
 
-    /// Answers peers while nobody else steps, until [`Attendant::end`]: what the thread of its own
-    /// does. `descriptor` is from [`Attendant::wake_descriptor`]. `after` is called behind each
+    /// Answers peers while nobody else steps, until [`SharedEngine::end`]: what the thread of its own
+    /// does. `descriptor` is from [`SharedEngine::wake_descriptor`]. `after` is called behind each
     /// step, without the lock; `has_more` says whether it has to be called again soon. A thread
-    /// that makes it so calls [`Attendant::wake`] afterwards.
+    /// that makes it so calls [`SharedEngine::wake`] afterwards.
     pub fn attend<A: Application<E>>(
         &self,
         descriptor: Option<&OwnedFd>,
@@ -209,11 +209,11 @@ impl<E: Engine> Attendant<E> {
                 continue;
             }
             let (rest, timeout) = {
-                let mut attended = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-                let did = attended.step(application);
-                let now = attended.wire.now();
-                let until = attended.next.map_or(REST_MAX, |next| next.since(now)).min(REST_MAX);
-                (if did { Rest::Again } else { attended.wire.rest() }, until)
+                let mut locked = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+                let did = locked.step(application);
+                let now = locked.wire.now();
+                let until = locked.next.map_or(REST_MAX, |next| next.since(now)).min(REST_MAX);
+                (if did { Rest::Again } else { locked.wire.rest() }, until)
             };
             after(application);
             match (rest, descriptor) {
@@ -235,7 +235,7 @@ impl<E: Engine> Attendant<E> {
     }
 
     /// Ends the use of the wire by any thread, for good: what it stands on may be taken away.
-    /// [`Attendant::attend`] returns if it is about to step, and rests for ever otherwise.
+    /// [`SharedEngine::attend`] returns if it is about to step, and rests for ever otherwise.
     pub fn end(&self) {
         self.is_ended.store(true, Ordering::Release);
         // The wire stays as it is: others may still hold what is registered with it.

@@ -3,20 +3,19 @@
 //!
 //! # Model
 //! ```text
-//! thread of the program -- push --> Lane: open buffer --- close ---> attendant: engine and wire
-//! ---> peer
-//!                                     ^ one for each peer and class     ^ whoever waits steps it
+//! thread of the program -- push --> Lane: open buffer -- close --> engine and wire --> peer
+//!                                   one for each peer and class    stepped by threads that wait
 //! ```
-//! A *lane* is a stream of elements to one peer in one class, numbered by how many were issued. It
-//! is closed while nothing of it is under way and it was not closed just before, when its buffer is
-//! full, and when a thread waits. So a lone operation leaves at once, and a loop of them fills
-//! messages. Contexts of one class share
-//! lanes: a fence has nothing to do, and `quiet` waits until as many elements ended as were issued.
+//! A *lane* is a stream of elements to one peer in one class, numbered by how many were issued. Its
+//! open buffer is sent when no message of the lane is under way and none was sent in the last 8 us,
+//! when it is full, and when a thread waits. So a lone operation leaves at once, and a loop of them
+//! fills messages. Contexts of one class share lanes: a fence has nothing to do, and `quiet` waits
+//! until as many elements ended as were issued.
 //!
 //! Long puts and gets are as many elements as it takes.
 //!
 //! # Invariants
-//! I1. A lane's lock is taken before the attendant's, never behind it.
+//! I1. A lane's lock is taken before the engine's, never behind it.
 //!
 //! # Not here
 //! Messages, credits, repetitions ([`clearway_proto::queue`]); who drives the engine
@@ -37,7 +36,7 @@ use clearway_proto::queue::{
     WordWidth,
 };
 use clearway_proto::wire::{Driver, Granted, RegionId, Span};
-use clearway_runtime::attend::{Attendant, Attended};
+use clearway_runtime::attend::{LockedEngine, SharedEngine};
 use clearway_runtime::clock;
 use clearway_runtime::near::{LINES, Line};
 
@@ -119,7 +118,7 @@ struct BatchMemory {
 
 /// The way to far PEs.
 pub(crate) struct Far {
-    attendant: Attendant<QueueNode>,
+    engine: SharedEngine<QueueNode>,
     descriptor: Option<OwnedFd>,
     /// By peer and class.
     lanes: Box<[OnceLock<Box<Lane>>]>,
@@ -168,10 +167,10 @@ impl Far {
             QueueConfig::new(Rank(me as u32), ranks, wire.capabilities(), answers, [None; 4])
                 .map_err(refused)?;
         let driver = Driver::boot(QueueNode::new(config), wire.now(), 0);
-        let attendant = Attendant::new(driver, wire).map_err(|error| error.to_string())?;
-        let descriptor = attendant.wake_descriptor().map_err(|error| error.to_string())?;
+        let engine = SharedEngine::new(driver, wire).map_err(|error| error.to_string())?;
+        let descriptor = engine.wake_descriptor().map_err(|error| error.to_string())?;
         Ok(Self {
-            attendant,
+            engine,
             descriptor,
             lanes: (0..leaders.len() * Class::ALL.len()).map(|_| OnceLock::new()).collect(),
             limits,
@@ -199,7 +198,7 @@ impl Far {
         let attend = move || {
             let mut after = |_: &mut Local<'_>| self.close_idle();
             let has_more = || self.has_idle.load(Ordering::SeqCst);
-            self.attendant.attend(self.descriptor.as_ref(), &mut local, &mut after, &has_more);
+            self.engine.attend(self.descriptor.as_ref(), &mut local, &mut after, &has_more);
         };
         let thread = std::thread::Builder::new().name("clearway-far".to_owned()).spawn(attend);
         thread.map(drop).map_err(|error| format!("the system refused a thread: {error}"))
@@ -207,7 +206,7 @@ impl Far {
 
     /// Ends the use of the wire: the process ends, and libraries with it.
     pub(crate) fn end(&self) {
-        self.attendant.end();
+        self.engine.end();
     }
 
     /// Returns what the wire is, for a person.
@@ -293,7 +292,7 @@ impl Far {
             idle.push((lane.peer, lane.class));
             self.has_idle.store(true, Ordering::SeqCst);
             drop(idle);
-            self.attendant.wake();
+            self.engine.wake();
         }
     }
 
@@ -308,9 +307,9 @@ impl Far {
         if state.open.is_empty() {
             return;
         }
-        let mut attended = self.attendant.lock();
-        self.issue(job, &mut attended, lane, state);
-        self.leave(job, &mut attended);
+        let mut locked = self.engine.lock();
+        self.issue(job, &mut locked, lane, state);
+        self.leave(job, &mut locked);
         // After the step, which can take longer than a lane gathers.
         lane.closed_at.store(clock::now().0, Ordering::Relaxed);
     }
@@ -319,7 +318,7 @@ impl Far {
     fn issue(
         &self,
         job: &'static Job,
-        attended: &mut Attended<QueueNode>,
+        locked: &mut LockedEngine<QueueNode>,
         lane: &Lane,
         state: &mut OpenLane,
     ) {
@@ -327,35 +326,35 @@ impl Far {
         lane.closed.store(lane.issued.load(Ordering::Relaxed), Ordering::Release);
         self.open_lanes.fetch_sub(1, Ordering::Relaxed);
         let span = loop {
-            if let Some(span) = self.batch_memory(attended, lane.class) {
+            if let Some(span) = self.batch_memory(locked, lane.class) {
                 break span;
             }
-            self.leave(job, attended);
+            self.leave(job, locked);
         };
         let OpenLane { open, buffer } = state;
         let batch = open.close(buffer, span);
         let bytes = &buffer[..batch.buffer.length as usize];
-        if let Err(reason) = attended.wire().copy_in(batch.buffer, bytes) {
+        if let Err(reason) = locked.wire().copy_in(batch.buffer, bytes) {
             job::end_with(1, &format!("the wire refused its own memory: {reason}"));
         }
         let (peer, class, context) = (lane.peer, lane.class, lane.context());
-        attended.command(QueueCommand::Close { peer, class, context, batch });
+        locked.command(QueueCommand::Close { peer, class, context, batch });
     }
 
     /// Has what was issued leave, and then looks at what arrived.
-    fn leave(&self, job: &'static Job, attended: &mut Attended<QueueNode>) {
+    fn leave(&self, job: &'static Job, locked: &mut LockedEngine<QueueNode>) {
         let mut local = Local { far: self, job };
-        attended.flush(&mut local);
-        attended.step(&mut local);
+        locked.flush(&mut local);
+        locked.step(&mut local);
     }
 
     /// Takes memory for a batch of `class`, if any is free.
-    fn batch_memory(&self, attended: &mut Attended<QueueNode>, class: Class) -> Option<Span> {
+    fn batch_memory(&self, locked: &mut LockedEngine<QueueNode>, class: Class) -> Option<Span> {
         let mut all = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = &mut all[class.index()];
         if memory.region.is_none() {
             let bytes = u64::from(BATCHES) * u64::from(self.limits.batch);
-            match attended.wire().register(Bytes(bytes)) {
+            match locked.wire().register(Bytes(bytes)) {
                 Ok(region) => {
                     *memory = BatchMemory { region: Some(region), free: (0..BATCHES).collect() };
                 }
@@ -376,7 +375,7 @@ impl Far {
         }
     }
 
-    /// Hears an event of the engine. The attendant is locked.
+    /// Hears an event of the engine. The engine is locked.
     fn hear(&self, job: &Job, event: QueueEvent) {
         match event {
             QueueEvent::Ended { context, peer, count } => {
@@ -427,7 +426,7 @@ impl Far {
     #[inline]
     pub(crate) fn poll(&self) -> bool {
         let Ok(job) = job::installed() else { return false };
-        let did = self.attendant.poll(&mut Local { far: self, job });
+        let did = self.engine.poll(&mut Local { far: self, job });
         if self.has_idle.load(Ordering::Relaxed) {
             self.close_idle();
         }
@@ -437,7 +436,7 @@ impl Far {
     /// Returns when `ready` does.
     pub(crate) fn wait(&self, ready: impl FnMut() -> bool) {
         self.close_open();
-        self.attendant.wait(self.descriptor.as_ref(), ready, || self.poll());
+        self.engine.wait(self.descriptor.as_ref(), ready, || self.poll());
     }
 
     /// Sends what all lanes gathered: what a thread waits for may depend on it.
@@ -458,14 +457,14 @@ impl Far {
         for lane in self.lanes_of(class) {
             let mut state = lane.lock();
             if !state.open.is_empty() {
-                self.issue(job, &mut self.attendant.lock(), lane, &mut state);
+                self.issue(job, &mut self.engine.lock(), lane, &mut state);
             }
         }
         // Behind the last batches, which then ask themselves.
         let context = ContextId(class.index() as u32);
-        let mut attended = self.attendant.lock();
-        attended.command(QueueCommand::Flush { context, peer: None });
-        self.leave(job, &mut attended);
+        let mut locked = self.engine.lock();
+        locked.command(QueueCommand::Flush { context, peer: None });
+        self.leave(job, &mut locked);
         true
     }
 

@@ -31,7 +31,7 @@ use clearway_wires::{WireName, WireRequest, WiresError};
     name = "clearway",
     version,
     after_help = "Exit status: 0 done, verdict CONTAINED; 1 failed; 2 wrong usage; 3 verdict CONGESTED (or worse, for diff; or an \
-                  archive or tables with faults, for msa and qos check); 4 verdict INVALID; 5 a permission is missing; 130 interrupted."
+                  archive or tables with faults, for msa check, qos check and qos verify); 4 verdict INVALID; 5 a permission is missing; 130 interrupted."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -95,8 +95,8 @@ pub(crate) enum Command {
     /// Cast files, directories or a stream to many hosts at once: only what they lack, checked,
     /// resumable.
     Cast(Box<CastFlags>),
-    /// Start a program as the ranks of one job on this host, as a site's launcher does on a
-    /// cluster.
+    /// Start a program as the ranks of one job, on this host or, with --hostfile, over ssh on
+    /// others.
     ///
     /// The first rank that fails ends all others, and this command with its status. Rank 0 reads
     /// the standard input.
