@@ -148,6 +148,13 @@ pub struct PortAddress {
     pub number: u32,
 }
 
+impl PortAddress {
+    /// Returns what a person finds it by: `leaf1 lid 2 port 7`.
+    pub fn name(&self) -> String {
+        format!("{} lid {} port {}", self.device, self.lid, self.number)
+    }
+}
+
 /// Returns the ports with a cable, and each enhanced port 0 of a switch, of which the text tells the
 /// local identifier.
 ///

@@ -14,10 +14,12 @@
 //! I1. What OpenSM would quietly bend (weights over 255, lanes over 14) is refused.
 
 mod faults;
+mod policy;
 
 use clearway_proto::base::Class;
 
 pub(super) use faults::faults;
+pub(super) use policy::{Policy, partitions};
 
 use super::read::{NO_LANE, weights};
 use super::section::nearest;

@@ -80,16 +80,81 @@ impl QosPlan {
         Ok(Self { payload, levels, lane_of_level, tables })
     }
 
-    /// Returns the share of a link that each class gets, in thousandths by [`Class::index`], while
-    /// those of `busy` always have full packets to send.
-    pub fn shares(&self, busy: &[Class]) -> [u64; Class::ALL.len()] {
-        let lane = |class: Class| self.levels[class.index()];
-        let lanes = busy.iter().fold(0, |lanes, class| lanes | 1 << lane(*class));
-        let packet = (self.payload.0 + HEADER) as u32;
-        let all = shares(&Arbiter::Tables(self.tables.clone()), lanes, packet);
-        let sum: u64 = all.iter().sum::<u64>().max(1);
-        Class::ALL.map(|class| all[usize::from(lane(class))] * 1000 / sum)
+    /// Returns the lane of `class`.
+    pub fn lane(&self, class: Class) -> u8 {
+        self.lane_of_level[usize::from(self.levels[class.index()] & 15)]
     }
+
+    /// Returns the share of a link that each class gets, in thousandths by [`Class::index`], while
+    /// those of `busy` always have full packets to send. Classes on one lane share it equally.
+    pub fn shares(&self, busy: &[Class]) -> [u64; Class::ALL.len()] {
+        let lanes = busy.iter().fold(0, |lanes, class| lanes | 1 << self.lane(*class));
+        let all = shares(&Arbiter::Tables(self.tables.clone()), lanes, self.packet() as u32);
+        let sum: u64 = all.iter().sum::<u64>().max(1);
+        Class::ALL.map(|class| {
+            let lane = self.lane(class);
+            let beside = busy.iter().filter(|other| self.lane(**other) == lane).count() as u64;
+            let own = if busy.contains(&class) { all[usize::from(lane)] } else { 0 };
+            own * 1000 / (sum * beside.max(1))
+        })
+    }
+
+    /// Returns the bytes of a full packet with its headers.
+    pub const fn packet(&self) -> u64 {
+        self.payload.0 + HEADER
+    }
+
+    /// Returns the classes that are on one lane where a port has only `lanes`: OpenSM takes lane
+    /// numbers modulo as many. Each list has two classes at least.
+    pub fn merged(&self, lanes: u8) -> Vec<Vec<Class>> {
+        let lanes = lanes.max(1);
+        let on = |lane: u8| -> Vec<Class> {
+            Class::ALL.into_iter().filter(|class| self.lane(*class) % lanes == lane).collect()
+        };
+        (0..lanes.min(PLAN_LANES)).map(on).filter(|classes| classes.len() > 1).collect()
+    }
+}
+
+/// What an opensm.conf sets at present, in the form of a plan: classes at the levels of the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PresentTables {
+    /// At adapters.
+    pub adapters: QosPlan,
+    /// At switches.
+    pub switches: QosPlan,
+}
+
+/// Returns what the ports of a network have by an opensm.conf, where packets carry `payload`.
+///
+/// # Errors
+/// What is wrong with the text, with its line.
+pub fn present(conf: SourceText<'_>, payload: Bytes) -> Result<PresentTables, FileError> {
+    let read = opensm::parse(conf.text).map_err(|wrong| conf.wrong(wrong))?;
+    let [adapters, switches] = [read.adapters, read.switches].map(|port| QosPlan {
+        payload,
+        levels: read.levels,
+        lane_of_level: port.lane_of_level,
+        tables: VlArbitration { high: port.high, low: port.low, high_limit: port.high_limit },
+    });
+    Ok(PresentTables { adapters, switches })
+}
+
+/// Returns what is wrong with a QoS policy file of OpenSM beside the opensm.conf of the same network
+/// and, if given, its partitions: a sentence each.
+///
+/// # Errors
+/// What is none of these files, with its line.
+pub fn check_policy(
+    conf: SourceText<'_>,
+    policy: SourceText<'_>,
+    partitions: Option<SourceText<'_>>,
+) -> Result<Vec<String>, FileError> {
+    let lanes = opensm::parse(conf.text).map_err(|wrong| conf.wrong(wrong))?;
+    let policy = opensm::Policy::parse(policy.text).map_err(|wrong| policy.wrong(wrong))?;
+    let partitions = partitions
+        .map(|text| opensm::partitions(text.text).map_err(|wrong| text.wrong(wrong)))
+        .transpose()?;
+    Ok(policy.faults(&lanes, partitions.as_deref()))
 }
 
 /// Returns what is wrong with an opensm.conf, a sentence each, where packets carry `payload`.
@@ -161,5 +226,26 @@ mod tests {
         assert_eq!(low, [0, 0, 571, 285, 142]);
         let beside = plan.shares(&[Class::LowLatency, Class::Bulk]);
         assert_eq!((beside[1], beside[3]), (800, 200), "four packets, then one");
+    }
+
+    #[test]
+    fn merged__ports_with_fewer_lanes_put_classes_together() {
+        let plan = QosPlan::new(Bytes(4096)).expect("a payload of ports");
+        assert_eq!(plan.merged(8), Vec::<Vec<Class>>::new());
+        assert_eq!(plan.merged(4), [vec![Class::BestEffort, Class::Scavenger]]);
+        assert_eq!(plan.merged(1), [Class::ALL.to_vec()]);
+    }
+
+    #[test]
+    fn present__switches_that_nobody_set_have_the_shares_of_opensm() {
+        let text = "qos TRUE\nqos_ca_high_limit 255\nqos_ca_vlarb_high 0:40\nqos_ca_vlarb_low 1:2,2:4,3:8,4:16\n";
+        let conf = SourceText { file: "opensm.conf", text };
+        let PresentTables { adapters, switches } = present(conf, Bytes(2048)).expect("right");
+        assert_eq!(adapters.shares(&Class::ALL), [0, 0, 1000, 0, 0]);
+        assert_eq!(switches.shares(&Class::ALL), [125, 125, 500, 125, 125]);
+        let one = "qos TRUE\nqos_sl2vl 0,0,0,0,0\nqos_vlarb_low 0:64\n";
+        let conf = SourceText { file: "opensm.conf", text: one };
+        let together = present(conf, Bytes(2048)).expect("right").adapters;
+        assert_eq!(together.shares(&[Class::Bulk, Class::Control]), [500, 0, 0, 500, 0]);
     }
 }

@@ -9,11 +9,13 @@ use clearway_proto::base::Bytes;
 use clearway_runtime::launch::escaped;
 use clearway_sim::spec::file::{FabricFile, FileError, FileOptions};
 use clearway_sim::spec::import::SourceText;
-use clearway_sim::spec::qos::{QosPlan, check, is_level_free, ports};
+use clearway_sim::spec::qos::{
+    PortAddress, PresentTables, QosPlan, check, check_policy, is_level_free, ports, present,
+};
 
 use super::print;
 use super::topo::read;
-use crate::qos::{AnswerSource, EmitTarget, differences, emit, page};
+use crate::qos::{AnswerSource, EmitTarget, devices, differences, emit, page, path_differences};
 use crate::run::exit::Exit;
 
 /// Classes on a network's own queues.
@@ -21,7 +23,16 @@ use crate::run::exit::Exit;
 pub(crate) enum QosCommand {
     /// Show the tables that keep the classes of an InfiniBand network apart, and the shares that
     /// they give.
-    Plan(QosNetwork),
+    Plan {
+        /// The text that ibnetdiscover prints: what each switch gets, and which ports cannot have it.
+        #[arg(long, value_name = "FILE")]
+        switches: Option<PathBuf>,
+        /// What smpquery said of the ports of these switches before, for the lanes that they have.
+        #[arg(long, value_name = "DIR", requires = "switches")]
+        recorded: Option<PathBuf>,
+        #[command(flatten)]
+        network: QosNetwork,
+    },
     /// Print the settings of that plan for a program that sets them.
     Emit {
         /// Which program.
@@ -48,6 +59,10 @@ pub(crate) enum QosCommand {
         /// The network is one of ibsim, which does not keep the high limit.
         #[arg(long, conflicts_with = "record")]
         ibsim: bool,
+        /// Ask the subnet manager too, as a client does, which level the paths between the adapter with this local
+        /// identifier and all others have, both ways (saquery; the policy of `emit --for policy` must be in force).
+        #[arg(long, value_name = "LID")]
+        paths_from: Option<u16>,
         #[command(flatten)]
         network: QosNetwork,
     },
@@ -58,6 +73,12 @@ pub(crate) enum QosCommand {
         /// What packets carry.
         #[arg(long, value_name = "BYTES", default_value = "2KiB")]
         payload: Bytes,
+        /// The QoS policy of the same network (qos-policy.conf).
+        #[arg(long, value_name = "FILE")]
+        policy: Option<PathBuf>,
+        /// Its partitions (partitions.conf), for the P_Keys of the policy.
+        #[arg(long, value_name = "FILE", requires = "policy")]
+        partitions: Option<PathBuf>,
     },
 }
 
@@ -78,19 +99,34 @@ pub(crate) struct QosNetwork {
 /// Does what `command` says.
 pub(crate) fn command(command: QosCommand) -> Result<Exit> {
     match command {
-        QosCommand::Plan(network) => print(&page(&plan(&network)?))?,
+        QosCommand::Plan { switches, recorded, network } => {
+            let plan = plan(&network)?;
+            let mut text = page(&plan, present_tables(&network, plan.payload)?.as_ref());
+            if let Some(switches) = switches {
+                let answers = recorded.map(AnswerSource::Recorded);
+                text.push_str(&devices(&plan, &ports_of(&switches)?, answers.as_ref())?);
+            }
+            print(&text)?;
+        }
         QosCommand::Emit { target, interface, network } => {
             print(&emit(target, &plan(&network)?, &interface))?
         }
-        QosCommand::Verify { switches, recorded, record, ibsim, network } => {
+        QosCommand::Verify { switches, recorded, record, ibsim, paths_from, network } => {
             let source = match recorded {
                 Some(directory) => AnswerSource::Recorded(directory),
                 None if ibsim => AnswerSource::Simulated,
                 None => AnswerSource::Live(record),
             };
-            return verify(&plan(&network)?, &switches, &source);
+            return verify(&plan(&network)?, &ports_of(&switches)?, paths_from, &source);
         }
-        QosCommand::Check { conf, payload } => return faults(&conf, payload),
+        QosCommand::Check { conf, payload, policy, partitions } => {
+            let mut found = faults(&conf, payload)?;
+            if let Some(policy) = policy {
+                found.extend(policy_faults(&conf, &policy, partitions.as_deref())?);
+            }
+            print(&found.iter().map(|fault| format!("{fault}\n")).collect::<String>())?;
+            return Ok(if found.is_empty() { Exit::Good } else { Exit::Congested });
+        }
     }
     Ok(Exit::Good)
 }
@@ -108,8 +144,15 @@ fn plan(network: &QosNetwork) -> Result<QosPlan> {
     QosPlan::new(payload).map_err(|why| anyhow!(why))
 }
 
-/// Prints what ports have that was not planned.
-fn verify(plan: &QosPlan, switches: &Path, source: &AnswerSource) -> Result<Exit> {
+/// Returns what the ports of a network have at present, if its opensm.conf is given.
+fn present_tables(network: &QosNetwork, payload: Bytes) -> Result<Option<PresentTables>> {
+    let Some(conf) = &network.conf else { return Ok(None) };
+    let (shown, text) = (conf.display().to_string(), read(conf)?);
+    Ok(Some(present(SourceText { file: &shown, text: &text }, payload)?))
+}
+
+/// Returns the ports in ibnetdiscover's text.
+fn ports_of(switches: &Path) -> Result<Vec<PortAddress>> {
     let (shown, text) = (switches.display().to_string(), read(switches)?);
     let ports = ports(SourceText { file: &shown, text: &text })?;
     if ports.is_empty() {
@@ -117,24 +160,46 @@ fn verify(plan: &QosPlan, switches: &Path, source: &AnswerSource) -> Result<Exit
             "{shown} tells no local identifier of a port: take it from a network that has a subnet manager"
         );
     }
-    let found = differences(plan, &ports, source)?;
+    Ok(ports)
+}
+
+/// Prints what ports and paths have that was not planned, and what cannot be known here.
+fn verify(
+    plan: &QosPlan,
+    ports: &[PortAddress],
+    paths_from: Option<u16>,
+    source: &AnswerSource,
+) -> Result<Exit> {
+    let mut found = differences(plan, ports, source)?;
+    let mut asked = format!("{} ports", ports.len());
+    if let Some(from) = paths_from {
+        let is_adapter = |port: &PortAddress| !port.is_switch && port.lid == from;
+        if !ports.iter().any(is_adapter) {
+            bail!("no adapter has the local identifier {from}");
+        }
+        let (paths, other) = path_differences(plan, ports, from, source)?;
+        found.extend(other);
+        asked.push_str(&format!(", {paths} paths"));
+    }
     let mut page: String = found.iter().map(|difference| format!("{difference}\n")).collect();
-    let limit = match source {
-        AnswerSource::Simulated => "; the high limit cannot be verified on ibsim",
-        _ => "",
-    };
+    if matches!(source, AnswerSource::Simulated) {
+        page.push_str("not verifiable here: the high limit, which ibsim does not keep\n");
+    }
+    if !ports.iter().any(|port| port.is_switch && port.number == 0) {
+        page.push_str("not verifiable here: qos_sw0_, as no switch has an enhanced port 0\n");
+    }
     let differ = if found.is_empty() {
         "all as planned".to_owned()
     } else {
         format!("{} differences", found.len())
     };
-    page.push_str(&format!("{} ports: {differ}{limit}\n", ports.len()));
+    page.push_str(&format!("{asked}: {differ}\n"));
     print(&page)?;
     Ok(if found.is_empty() { Exit::Good } else { Exit::Congested })
 }
 
-/// Prints the faults of an opensm.conf.
-fn faults(conf: &Path, payload: Bytes) -> Result<Exit> {
+/// Returns the faults of an opensm.conf, each with the name of the file.
+fn faults(conf: &Path, payload: Bytes) -> Result<Vec<String>> {
     if payload.0 == 0 {
         bail!("packets that carry nothing; ports carry 256B to 4KiB");
     }
@@ -147,10 +212,24 @@ fn faults(conf: &Path, payload: Bytes) -> Result<Exit> {
         }
         Err(error) => return Err(error).context("it cannot be checked"),
     };
-    let page: String =
-        found.iter().map(|fault| format!("{}: {}\n", escaped(&shown), escaped(fault))).collect();
-    print(&page)?;
-    Ok(if found.is_empty() { Exit::Good } else { Exit::Congested })
+    Ok(named(&shown, &found))
+}
+
+/// Returns the faults of a QoS policy, each with the name of the file.
+fn policy_faults(conf: &Path, policy: &Path, partitions: Option<&Path>) -> Result<Vec<String>> {
+    let source = |path: &Path| Ok::<_, anyhow::Error>((path.display().to_string(), read(path)?));
+    let (conf, policy) = (source(conf)?, source(policy)?);
+    let partitions = partitions.map(source).transpose()?;
+    fn text((file, text): &(String, String)) -> SourceText<'_> {
+        SourceText { file, text }
+    }
+    let found = check_policy(text(&conf), text(&policy), partitions.as_ref().map(text));
+    Ok(named(&policy.0, &found.context("it cannot be checked")?))
+}
+
+/// Returns sentences with the name of their file.
+fn named(file: &str, faults: &[String]) -> Vec<String> {
+    faults.iter().map(|fault| format!("{}: {}", escaped(file), escaped(fault))).collect()
 }
 
 #[cfg(test)]
@@ -178,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn faults__a_status_for_faults_and_another_for_what_is_no_opensm_conf() {
+    fn check__a_status_for_faults_and_another_for_what_is_no_opensm_conf() {
         let conf = std::env::temp_dir().join(format!("clearway-faults-{}", std::process::id()));
         for (text, exit) in [
             ("qos TRUE\n", Some(Exit::Good)),
@@ -187,7 +266,9 @@ mod tests {
             ("root:x:0:0\n", None),
         ] {
             std::fs::write(&conf, text).expect("written");
-            assert_eq!(faults(&conf, Bytes(2048)).ok(), exit, "{text}");
+            let (conf, payload) = (conf.clone(), Bytes(2048));
+            let check = QosCommand::Check { conf, payload, policy: None, partitions: None };
+            assert_eq!(command(check).ok(), exit, "{text}");
         }
         std::fs::remove_file(&conf).expect("removed");
     }

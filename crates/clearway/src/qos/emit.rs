@@ -95,11 +95,16 @@ fn opensm(plan: &QosPlan) -> String {
     text
 }
 
+/// Returns the service id of the port where `class` listens.
+pub(super) fn service(class: Class) -> u64 {
+    SERVICE + u64::from(PORT) + class.index() as u64
+}
+
 fn policy(plan: &QosPlan) -> String {
     let rule = |class: Class| {
-        let service = SERVICE + u64::from(PORT) + class.index() as u64;
         format!(
-            "    any, service-id 0x{service:016x} : {} # {class}: port {}\n",
+            "    any, service-id 0x{:016x} : {} # {class}: port {}\n",
+            service(class),
             level(plan, class),
             u64::from(PORT) + class.index() as u64
         )
@@ -233,7 +238,7 @@ fn nft() -> String {
 mod tests {
     use clearway_proto::base::Bytes;
     use clearway_sim::spec::import::SourceText;
-    use clearway_sim::spec::qos::check;
+    use clearway_sim::spec::qos::{check, check_policy};
 
     use super::*;
 
@@ -262,6 +267,10 @@ mod tests {
             "{text}"
         );
         assert_eq!(text.matches("service-id").count(), Class::ALL.len());
+        let conf = opensm(&plan());
+        let [conf, policy] =
+            [&conf, &text].map(|text| SourceText { file: "opensm.conf", text: text.as_str() });
+        assert_eq!(check_policy(conf, policy, None), Ok(Vec::new()));
     }
 
     #[test]

@@ -6,11 +6,12 @@
 
 mod emit;
 mod page;
+mod simulation;
 mod verify;
 
 pub(crate) use emit::{EmitTarget, emit};
-pub(crate) use page::page;
-pub(crate) use verify::{AnswerSource, differences};
+pub(crate) use page::{devices, page};
+pub(crate) use verify::{AnswerSource, differences, path_differences};
 
 use clearway_proto::base::Class;
 use clearway_sim::spec::qos::QosPlan;

@@ -2,22 +2,30 @@
 //! what it said before.
 //!
 //! # Model
-//! A port is asked for the lanes of the levels (`sl2vl`), both tables (`vlarb`) and the limit of the
-//! high one (`portinfo`). Entries without weight count for nothing. A simulated network does not
-//! keep the limit: there it is left out, and that is said.
+//! A port is asked for the lanes of the levels (`sl2vl`), both tables (`vlarb`), the limit of the
+//! high one and the lanes in use (`portinfo`). Entries without weight count for nothing. A simulated
+//! network does not keep the limit: there it is left out, and that is said.
+//!
+//! A *path* is what a client gets: for the port of each class the subnet manager is asked, by
+//! `saquery`, which level it gives from one adapter to another, and back.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use clearway_proto::base::Class;
 use clearway_runtime::launch::escaped;
 use clearway_sim::spec::qos::{PortAddress, QosPlan};
 
+use super::emit::service;
+use super::level;
+
 /// The longest answer that is read: a map of a switch has a row for each of 254 ports.
 const ANSWER_MAX: u64 = 1 << 20;
-/// The program that asks.
+/// The programs that ask ports and the subnet manager.
 const SMPQUERY: &str = "smpquery";
+const SAQUERY: &str = "saquery";
 
 /// Where answers come from.
 #[derive(Clone, Debug)]
@@ -26,33 +34,56 @@ pub(crate) enum AnswerSource {
     Live(Option<PathBuf>),
     /// The same on ibsim.
     Simulated,
-    /// Files in a directory: `sl2vl-LID-PORT`, `vlarb-LID-PORT`, `portinfo-LID-PORT`.
+    /// Files in a directory: `sl2vl-LID-PORT`, `vlarb-LID-PORT`, `portinfo-LID-PORT`, and
+    /// `path-LID-LID-CLASS`.
     Recorded(PathBuf),
 }
 
 impl AnswerSource {
+    /// Asks a port.
     fn answer(&self, question: &str, port: &PortAddress) -> Result<String> {
         let (lid, number) = (port.lid.to_string(), port.number.to_string());
-        let name = format!("{question}-{lid}-{number}");
+        self.ask(SMPQUERY, &[question, &lid, &number], &format!("{question}-{lid}-{number}"))
+    }
+
+    /// Asks the subnet manager for the path that a client of `class` gets.
+    fn path(&self, class: Class, from: u16, to: u16) -> Result<String> {
+        let (service, lids) =
+            (format!("0x{:016x}", service(class)), [from, to].map(|lid| lid.to_string()));
+        let [slid, dlid] = &lids;
+        let words = ["PR", "--slid", slid, "--dlid", dlid, "--service_id", &service];
+        self.ask(SAQUERY, &words, &format!("path-{slid}-{dlid}-{class}"))
+    }
+
+    /// Returns what `program` says, now or in the recording called `name`.
+    fn ask(&self, program: &str, words: &[&str], name: &str) -> Result<String> {
         let keep = match self {
             Self::Recorded(directory) => return read(&directory.join(name)),
             Self::Live(keep) => keep.as_ref(),
             Self::Simulated => None,
         };
-        let told = Command::new(SMPQUERY)
-            .args([question, &lid, &number])
+        let told = Command::new(program)
+            .args(words)
             .output()
-            .with_context(|| format!("{SMPQUERY} does not start; it is in infiniband-diags"))?;
+            .with_context(|| format!("{program} does not start; it is in infiniband-diags"))?;
         if !told.status.success() {
             let why = String::from_utf8_lossy(&told.stderr);
             let why = why.lines().last().unwrap_or("it said nothing");
-            bail!("{SMPQUERY} {question} {lid} {number}: {}", escaped(why));
+            bail!("{program} {}: {}", words.join(" "), escaped(why));
         }
         if let Some(directory) = keep {
             let path = directory.join(name);
             fs::write(&path, &told.stdout).with_context(|| path.display().to_string())?;
         }
         Ok(String::from_utf8_lossy(&told.stdout).into_owned())
+    }
+
+    /// Returns a sentence if `port` has fewer lanes than `plan` needs.
+    ///
+    /// # Errors
+    /// No answer.
+    pub(super) fn few_lanes(&self, plan: &QosPlan, port: &PortAddress) -> Result<Option<String>> {
+        Ok(few_lanes(plan, "VLCap:", &self.answer("portinfo", port)?))
     }
 }
 
@@ -76,7 +107,7 @@ pub(crate) fn differences(
 ) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for port in ports {
-        let name = format!("{} lid {} port {}", escaped(&port.device), port.lid, port.number);
+        let name = escaped(&port.name());
         let mut tell = |what: String| found.push(format!("{name}: {what}"));
         compare_lanes(plan, &source.answer("sl2vl", port)?, &mut tell);
         // Port 0 of a switch has no cable, and no tables to arbitrate with.
@@ -84,11 +115,69 @@ pub(crate) fn differences(
             continue;
         }
         compare_tables(plan, &source.answer("vlarb", port)?, &mut tell);
+        let info = source.answer("portinfo", port)?;
+        few_lanes(plan, "OperVLs:", &info).into_iter().for_each(&mut tell);
         if !matches!(source, AnswerSource::Simulated) {
-            compare_limit(plan, &source.answer("portinfo", port)?, &mut tell);
+            compare_limit(plan, &info, &mut tell);
         }
     }
     Ok(found)
+}
+
+/// Returns a sentence for each class that gets another level than planned on the way between the
+/// adapter at `from` and any other of `ports`, in either direction; and how many paths were asked for.
+///
+/// # Errors
+/// The subnet manager does not answer.
+pub(crate) fn path_differences(
+    plan: &QosPlan,
+    ports: &[PortAddress],
+    from: u16,
+    source: &AnswerSource,
+) -> Result<(usize, Vec<String>)> {
+    let (mut count, mut found) = (0, Vec::new());
+    let others = ports.iter().filter(|port| !port.is_switch && port.lid != from);
+    for other in others {
+        for (from, to) in [(from, other.lid), (other.lid, from)] {
+            for class in Class::ALL {
+                let (own, planned) =
+                    (path_level(&source.path(class, from, to)?), level(plan, class));
+                count += 1;
+                let tell =
+                    |what: String| format!("path from lid {from} to lid {to}, {class}: {what}");
+                match own {
+                    Some(own) if own == planned => {}
+                    Some(own) => {
+                        found.push(tell(format!("service level {own}; planned is {planned}")))
+                    }
+                    None => found.push(tell("the subnet manager gives none".to_owned())),
+                }
+            }
+        }
+    }
+    Ok((count, found))
+}
+
+/// Returns the level in a path record.
+fn path_level(answer: &str) -> Option<u8> {
+    let level = answer.lines().find_map(|line| line.trim().strip_prefix("sl."))?;
+    u8::from_str_radix(level.trim_start_matches('.').strip_prefix("0x")?, 16).ok()
+}
+
+/// Returns a sentence if the lanes that an answer says under `key` are fewer than `plan` needs.
+fn few_lanes(plan: &QosPlan, key: &str, answer: &str) -> Option<String> {
+    let line = answer.lines().find_map(|line| line.trim().strip_prefix(key))?;
+    let lanes = line.trim_start_matches('.').strip_prefix("VL0")?;
+    // One lane is written without a range.
+    let last: u8 = lanes.strip_prefix('-').map_or(Some(0), |last| last.trim().parse().ok())?;
+    let lanes = last.saturating_add(1);
+    let together: Vec<String> = plan
+        .merged(lanes)
+        .iter()
+        .map(|classes| classes.iter().map(|class| class.name()).collect::<Vec<_>>().join(" with "))
+        .collect();
+    let shared = together.join(", ");
+    (!together.is_empty()).then(|| format!("it has {lanes} lanes, so that {shared} share one"))
 }
 
 /// Returns the numbers between the bars of a row.
@@ -176,8 +265,7 @@ mod tests {
         VL    : |0x0 |0x3 |0x0 |0x3 |0x4 |0x0 |0x0 |0x0 |\nWEIGHT: |0x80|0x40|0x80|0x40|0x40|0x0 |0x0 |0x0 |\n\
         # High priority VL Arbitration Table:\n\
         VL    : |0x1 |0x2 |0x0 |0x0 |0x0 |0x0 |0x0 |0x0 |\nWEIGHT: |0x40|0x40|0x0 |0x0 |0x0 |0x0 |0x0 |0x0 |\n";
-    const INFO: &str =
-        "VLCap:...........................VL0-7\nVLHighLimit:.....................4\n";
+    const INFO: &str = "VLCap:...........................VL0-7\nVLHighLimit:.....................4\nOperVLs:.........................VL0-7\n";
 
     /// The differences of a port of a switch that once gave these answers.
     fn found(lanes: &str, tables: &str, info: &str) -> Vec<String> {
@@ -215,12 +303,48 @@ mod tests {
                 found(LANES, TABLES, &INFO.replace(".4", ".255")),
                 "its high limit is 255; planned is 4",
             ),
+            (
+                found(
+                    LANES,
+                    TABLES,
+                    &INFO.replace("OperVLs:.........................VL0-7", "OperVLs:.....VL0-3"),
+                ),
+                "it has 4 lanes, so that best-effort with scavenger share one",
+            ),
             (found("", TABLES, INFO), "it tells no lanes of service levels"),
             (found(LANES, "VL\n", INFO), "it tells no tables"),
             (found(LANES, TABLES, "VLHighLimit:..x"), "it tells no high limit"),
         ] {
             assert_eq!(found, [format!("{name}: {sentence}")]);
         }
+    }
+
+    #[test]
+    fn path_differences__every_class_is_asked_for_both_ways() {
+        let directory = std::env::temp_dir().join(format!("clearway-paths-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        let plan = QosPlan::new(Bytes(4096)).expect("a payload of ports");
+        for class in Class::ALL {
+            let level = if class == Class::Bulk { 0 } else { level(&plan, class) };
+            for (ends, level) in [("1-5", level), ("5-1", super::level(&plan, class))] {
+                let text = format!(
+                    "PathRecord dump:\n\t\tqos_class...............0x0\n\t\tsl......................0x{level:X}\n"
+                );
+                fs::write(directory.join(format!("path-{ends}-{class}")), text).expect("written");
+            }
+        }
+        fs::write(directory.join("path-5-1-control"), "").expect("written");
+        let port =
+            |lid, is_switch| PortAddress { device: String::new(), is_switch, lid, number: 1 };
+        let ports = [port(1, false), port(2, true), port(5, false)];
+        let source = AnswerSource::Recorded(directory.clone());
+        let found = path_differences(&plan, &ports, 1, &source);
+        fs::remove_dir_all(&directory).expect("removed");
+        let expected = [
+            "path from lid 1 to lid 5, bulk: service level 0; planned is 3",
+            "path from lid 5 to lid 1, control: the subnet manager gives none",
+        ];
+        assert_eq!(found.expect("all is there"), (10, expected.map(str::to_owned).to_vec()));
     }
 
     #[test]

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
 /// The options of the data-staging study, as its slide shows them.
 const STUDY: &str = "qos TRUE\nqos_ca_high_limit 255\n\
@@ -65,6 +68,52 @@ fn check__the_study_s_file_has_four_faults_and_status_3() {
     assert_eq!((told.status.code(), text(&told)), (Some(0), String::new()));
 }
 
+#[test]
+fn check__a_policy_is_held_against_the_lanes_and_partitions() {
+    let place = Place::new("policy");
+    let write = |name: &str, text: &str| place.write(name, text).display().to_string();
+    let conf = write("opensm.conf", &text(&qos(&["emit", "--for", "opensm"])));
+    let right = write("right.conf", &text(&qos(&["emit", "--for", "policy"])));
+    let wrong = "qos-ulps\n default : 0\n any, pkey 0x0007 : 9\nend-qos-ulps\n";
+    let wrong = write("wrong.conf", wrong);
+    let partitions = write("partitions.conf", "Work=0x0001 : ALL=full ;\n");
+    let check = |policy: &str| {
+        let words = ["check", &conf, "--payload", "4KiB", "--policy", policy];
+        qos(&[&words[..], &["--partitions", &partitions]].concat())
+    };
+    let told = check(&right);
+    assert_eq!((told.status.code(), text(&told)), (Some(0), String::new()));
+    let told = check(&wrong);
+    let said = text(&told);
+    assert_eq!((told.status.code(), said.lines().count()), (Some(3), 3), "{said}");
+    assert!(said.contains("no partition has P_Key 0x0007"), "{said}");
+    assert_eq!(check(&partitions).status.code(), Some(1));
+}
+
+#[test]
+fn plan__the_present_tables_and_each_switch_are_shown() {
+    let place = Place::new("plan");
+    let conf = place.write("opensm.conf", STUDY).display().to_string();
+    let net = "Switch\t8 \"S-1\"\t# \"leaf1\" base port 0 lid 2 lmc 0\n[1]\t\"H-10\"[1](11)\t# \"node0\" lid 1 4xQDR\n\n\
+        Ca\t1 \"H-10\"\t# \"node0\"\n[1](11)\t\"S-1\"[1]\t# lid 1 lmc 0 \"leaf1\" lid 2 4xQDR\n";
+    let net = place.write("net.txt", net).display().to_string();
+    let recorded = place.0.display().to_string();
+    place.write("portinfo-1-1", "VLCap:.....VL0-3\n");
+    place.write("portinfo-2-1", "VLCap:.....VL0-7\n");
+    let told = qos(&["plan", "--conf", &conf, "--switches", &net, "--recorded", &recorded]);
+    let said = text(&told);
+    assert_eq!(told.status.code(), Some(0), "{said}");
+    for sentence in [
+        "In a short simulation, at an adapter / at a switch:",
+        "With the present tables, at adapters / at switches:",
+        "qos_ca_ lines set 1 ports of adapters.",
+        "switch leaf1 lid 2: qos_swe_ lines set 1 ports; its port 0 is a base one, which has no tables.",
+        "node0 lid 1 port 1: it has 4 lanes, so that best-effort with scavenger share one.",
+    ] {
+        assert!(said.contains(sentence), "{said}");
+    }
+}
+
 /// The simulated network of a test.
 struct Simulated {
     server: Child,
@@ -79,7 +128,8 @@ impl Simulated {
         let inside = fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|it| it.path());
         let library = inside.chain(roots).map(|root| root.join(LIBRARY)).find(|path| path.exists());
         let is_there = |program: &str| Command::new(program).arg("--help").output().is_ok();
-        let programs = ["ibsim", "opensm", "smpquery"].iter().all(|program| is_there(program));
+        let programs =
+            ["ibsim", "opensm", "smpquery", "saquery"].iter().all(|program| is_there(program));
         let (Some(library), true) = (library, programs) else {
             eprintln!("skipped: ibsim, opensm and infiniband-diags are not all there");
             return None;
@@ -100,12 +150,40 @@ impl Simulated {
 
     /// Runs a program at a host of the network.
     fn run(&self, program: &str, arguments: &[&str]) -> Output {
+        self.command(program, arguments).output().expect("a program of InfiniBand")
+    }
+
+    /// Starts OpenSM, which answers questions until it is dropped.
+    fn manage(&self) -> RunningOpensm {
+        let mut command = self.command("opensm", &["-F", "opensm.conf", "-f", "osm.log"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        RunningOpensm(command.spawn().expect("opensm"))
+    }
+
+    fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(&self.place.0);
         command.env("LD_PRELOAD", &self.library).env("SIM_HOST", "node0");
         command.env("IBSIM_SOCKNAME", Self::socket());
         command.env("OSM_TMP_DIR", &self.place.0).env("OSM_CACHE_DIR", &self.place.0);
-        command.output().expect("a program of InfiniBand")
+        command
+    }
+}
+
+/// A subnet manager that is running.
+struct RunningOpensm(Child);
+
+impl RunningOpensm {
+    /// Sends it a signal; it reads its files again at `SIGHUP`.
+    fn signal(&self, signal: Signal) {
+        let _ = kill(Pid::from_raw(self.0.id() as i32), signal);
+    }
+}
+
+impl Drop for RunningOpensm {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -125,26 +203,53 @@ fn verify__a_real_opensm_sets_what_is_emitted_at_adapters_and_switches() {
         assert!(Instant::now() < until, "ibsim does not answer");
         std::thread::yield_now();
     }
+    let policy = text(&qos(&["emit", "--for", "policy"]));
+    let one_level = policy.replace(" : 3 # bulk", " : 0 # bulk");
     let emitted = text(&qos(&["emit", "--for", "opensm"]));
     let of_adapters: String = emitted
         .lines()
         .filter(|line| !line.contains("_sw"))
         .map(|line| format!("{line}\n"))
         .collect();
-    for (conf, status, words) in [
-        (&emitted, 0, "all as planned; the high limit cannot be verified on ibsim"),
-        (&of_adapters, 3, "leaf1"),
+    let (mut manager, mut sweeps) = (None::<RunningOpensm>, 0);
+    // Options that are taken out of the file stay in force until OpenSM is started anew: the fewest come first.
+    for (conf, policy, status, words) in [
+        (&of_adapters, &policy, 3, &["leaf1"][..]),
+        (&emitted, &policy, 0, &["ports, 20 paths: all as planned"]),
+        (
+            &emitted,
+            &one_level,
+            3,
+            &["path from lid 1 to lid", "to lid 1, bulk: service level 0; planned is 3"],
+        ),
     ] {
-        network.place.write("opensm.conf", conf);
-        network.run("opensm", &["-F", "opensm.conf", "-f", "osm.log", "-o"]);
+        let files = "qos_policy_file qos-policy.conf\nforce_log_flush TRUE\n";
+        network.place.write("opensm.conf", &format!("{conf}{files}"));
+        network.place.write("qos-policy.conf", policy);
+        match &manager {
+            None => manager = Some(network.manage()),
+            Some(manager) => manager.signal(Signal::SIGHUP),
+        }
+        sweeps += 1;
+        let log = network.place.0.join("osm.log");
+        let ups = || fs::read_to_string(&log).unwrap_or_default().matches("SUBNET UP").count();
+        while ups() < sweeps {
+            assert!(Instant::now() < until, "OpenSM does not come up");
+            std::thread::yield_now();
+        }
         let net = text(&network.run("ibnetdiscover", &[]));
         network.place.write("net.txt", &net);
-        let told = network.run(PROGRAM, &["qos", "verify", "--ibsim", "--switches", "net.txt"]);
+        let words_of_verify =
+            ["qos", "verify", "--ibsim", "--switches", "net.txt", "--paths-from", "1"];
+        let told = network.run(PROGRAM, &words_of_verify);
         let said = text(&told) + &String::from_utf8_lossy(&told.stderr);
         assert_eq!(told.status.code(), Some(status), "{said}\n{net}");
-        assert!(said.contains(words), "{said}");
+        assert!(words.iter().all(|words| said.contains(words)), "{said}");
         let switches = said.lines().filter(|line| line.starts_with("leaf")).count();
-        assert_eq!(switches > 0, status == 3, "{said}");
+        assert_eq!(switches > 0, conf == &of_adapters, "{said}");
         assert!(!said.lines().any(|line| line.starts_with("node")), "{said}");
+        for what in ["the high limit, which ibsim", "qos_sw0_, as no switch has"] {
+            assert!(said.contains(&format!("not verifiable here: {what}")), "{said}");
+        }
     }
 }
