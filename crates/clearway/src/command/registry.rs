@@ -6,6 +6,7 @@ use crate::mechanism::broadcast::BroadcastMechanism;
 use crate::mechanism::congestion::{ClassShares, CongestionTest};
 use crate::mechanism::gpcnet::Gpcnet;
 use crate::mechanism::shmem::ShmemClasses;
+use crate::mechanism::staging::StagingNoise;
 use crate::mechanism::timeslice::TimesliceBuilding;
 use crate::report::present::Presenter;
 use crate::run::Mechanism;
@@ -20,6 +21,7 @@ const MECHANISMS: &[&dyn Mechanism] = &[
     &ClassShares,
     &Gpcnet,
     &ShmemClasses,
+    &StagingNoise,
     #[cfg(test)]
     &crate::mechanism::echo::EchoRing,
 ];
@@ -238,6 +240,8 @@ mod tests {
             ),
             ("shmem", "topology", [Some("`preset`"), Some("--on sim"), Some("--on sim")]),
             ("shmem", "preset", [None, Some("--on sim"), Some("--on sim")]),
+            ("staging", "topology", [Some("`preset`"), Some("--on sim"), Some("--on sim")]),
+            ("staging", "preset", [None, Some("--on sim"), Some("--on sim")]),
             ("echo", "topology", [None, None, None]),
             ("echo", "preset", [None, Some("--on sim"), Some("[fabric] topology")]),
         ];

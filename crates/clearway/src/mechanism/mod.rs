@@ -8,4 +8,5 @@ pub(crate) mod congestion;
 pub(crate) mod echo;
 pub(crate) mod gpcnet;
 pub(crate) mod shmem;
+pub(crate) mod staging;
 pub(crate) mod timeslice;

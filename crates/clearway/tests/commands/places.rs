@@ -133,6 +133,13 @@ fn broadcast__a_preset_on_the_simulator() {
 }
 
 #[test]
+fn staging__a_preset_on_the_simulator() {
+    let section = "[staging]\nqueues = [\"shared\", \"lanes\"]\ntests = [\"latency\", \"bandwidth\"]\nservers = 2\nwindow = 4\n\
+        large = \"256KiB\"\nshort-iterations = 10\niterations = 2\n";
+    run("sim", &[PRESET, section], "staging_less_time_us", GOOD);
+}
+
+#[test]
 fn shmem__a_preset_on_the_simulator() {
     let section = "[shmem]\nqueue = \"lanes\"\npes-per-host = 2\ncongestors = [\"both\"]\nwarm-up = \"100us\"\nmeasured = \"300us\"\n";
     run("sim", &[PRESET, section], "shmem_class_gain", GOOD);

@@ -23,7 +23,22 @@ pub(crate) fn text(report: &Value) -> String {
         }
     }
     shmem_rows(report, &mut text);
+    staging_rows(report, &mut text);
     text
+}
+
+/// Adds the figures of an application beside writers, if the report has any.
+fn staging_rows(report: &Value, text: &mut String) {
+    let is_of_staging =
+        |figure: &&Value| figure["name"].as_str().is_some_and(|it| it.starts_with("staging_"));
+    for figure in list(&report["figures"]).filter(is_of_staging) {
+        let name = figure["name"].as_str().unwrap_or_default();
+        let [queue, test, what, noise] =
+            ["queue", "test", "what", "noise"].map(|key| label(figure, key));
+        let value = number(&figure["value"]);
+        let _ =
+            writeln!(text, "{name:<22} {queue:<13} {test:<9} {what:<18} {noise:<7} {value:>12}");
+    }
 }
 
 /// Adds the figures of OpenSHMEM operations, if the report has any.

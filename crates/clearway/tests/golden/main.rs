@@ -74,6 +74,19 @@ fn golden__short_edr() {
 }
 
 #[test]
+fn golden__short_staging() {
+    unchanged(
+        "short-staging.txt",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/short-staging.toml"),
+    );
+}
+
+#[test]
+fn golden__staging_qdr() {
+    unchanged_in_full("staging-qdr.txt", "staging-qdr");
+}
+
+#[test]
 fn golden__gpcnet_edr() {
     unchanged_in_full("gpcnet-edr.txt", "gpcnet-edr");
 }
