@@ -223,6 +223,10 @@ fn policy_faults(conf: &Path, policy: &Path, partitions: Option<&Path>) -> Resul
     fn text((file, text): &(String, String)) -> SourceText<'_> {
         SourceText { file, text }
     }
+    if clearway_sim::spec::qos::is_opensm(&conf.1) && present(text(&conf), Bytes(2048)).is_err() {
+        let sentence = format!("it is not checked before {} is right", conf.0);
+        return Ok(named(&policy.0, &[sentence]));
+    }
     let found = check_policy(text(&conf), text(&policy), partitions.as_ref().map(text));
     Ok(named(&policy.0, &found.context("it cannot be checked")?))
 }

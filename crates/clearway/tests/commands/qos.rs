@@ -88,6 +88,9 @@ fn check__a_policy_is_held_against_the_lanes_and_partitions() {
     assert_eq!((told.status.code(), said.lines().count()), (Some(3), 3), "{said}");
     assert!(said.contains("no partition has P_Key 0x0007"), "{said}");
     assert_eq!(check(&partitions).status.code(), Some(1));
+    place.write("opensm.conf", "qos TRUE\nqos_vlarb_low 0:300\n");
+    let said = text(&check(&right));
+    assert!(said.contains("line 2") && said.contains("it is not checked before"), "{said}");
 }
 
 #[test]

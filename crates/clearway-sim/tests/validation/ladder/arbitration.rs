@@ -8,7 +8,7 @@
 //! # Source
 //! InfiniBand's rule as OpenSM's documentation describes it (`doc/QoS_management_in_OpenSM.txt`,
 //! section 7); Shreedhar, Varghese, "Efficient fair queuing using deficit round robin" (SIGCOMM
-//! 1995). The tables of the data-staging study: Rajachandrasekar et al. (HPDC 2012), slide
+//! 1995). The tables of the data-staging study: Rajachandrasekar et al. (CLUSTER 2012), slide
 //! "Configuring OpenSM".
 
 use std::sync::LazyLock;

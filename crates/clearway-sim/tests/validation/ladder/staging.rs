@@ -6,7 +6,7 @@
 //! one, so that only the switch can tell them apart.
 //!
 //! # Source
-//! Rajachandrasekar et al., QoS-aware data-staging framework (HPDC 2012 talk), slide "Configuring
+//! Rajachandrasekar et al., QoS-aware data-staging framework (CLUSTER 2012 talk), slide "Configuring
 //! OpenSM"; the formula is InfiniBand's, as OpenSM's documentation describes it. Ports that nobody
 //! set have the defaults of OpenSM (doc/qos-config.txt).
 

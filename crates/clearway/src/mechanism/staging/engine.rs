@@ -2,7 +2,9 @@
 //!
 //! # Model
 //! A process of the application repeats its steps. Every message is a write with a number, the
-//! step's since the beginning, so that messages of later steps may come early. A writer keeps slots:
+//! step's since the beginning, so that messages of later steps may come early; a step is over when its
+//! messages are here and its own long ones have ended. What finds no room at
+//! the interface is posted again when there is some. A writer keeps slots:
 //! a request is written into the server's memory, the server answers at once, and after a pause the
 //! slot writes again. That is `dd` on a file system in user space: one request at a time, with what
 //! the kernel and both programs take between two of them.
@@ -10,12 +12,13 @@
 //! # Not here
 //! Acknowledgement by the wire means memory; no disk is behind a server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use clearway_proto::base::{Class, LocalNs, Nanos, Rank};
 use clearway_proto::stats::Histogram;
 use clearway_proto::wire::{
     Arrival, Destination, Engine, Input, More, Operation, Out, PathId, RegionId, RemoteSpan, Span,
+    Status, Token,
 };
 
 use super::pattern::Step;
@@ -23,6 +26,19 @@ use super::pattern::Step;
 /// The class of the application, and of what is written.
 pub(super) const APPLICATION: Class = Class::LowLatency;
 pub(super) const WRITTEN: Class = Class::Bulk;
+
+/// Messages of up to this many bytes always find room: nobody waits for their end, as in libraries
+/// that copy short messages.
+const SHORT: u32 = 8 << 10;
+
+/// A message of a process.
+#[derive(Clone, Copy, Debug)]
+struct ProcessMessage {
+    to: Rank,
+    bytes: u32,
+    class: Class,
+    number: u64,
+}
 
 /// What a process does.
 #[derive(Clone, Debug)]
@@ -79,6 +95,13 @@ pub(super) struct ProcessEngine {
     /// The step under way since the beginning, and how many of its sends are posted.
     step: u64,
     posted: usize,
+    /// Long messages that have not ended, by token, and those that found no room.
+    under_way: BTreeMap<u64, ProcessMessage>,
+    tokens: u64,
+    refused: VecDeque<ProcessMessage>,
+    is_full: bool,
+    /// The first thing that went wrong.
+    fault: Option<String>,
     /// Messages that are here, by step.
     here: BTreeMap<u64, u32>,
     /// When the iteration under way began.
@@ -94,6 +117,11 @@ impl ProcessEngine {
             memory,
             step: 0,
             posted: 0,
+            under_way: BTreeMap::new(),
+            tokens: 0,
+            refused: VecDeque::new(),
+            is_full: false,
+            fault: None,
             here: BTreeMap::new(),
             since: None,
             record: ProcessRecord::default(),
@@ -109,54 +137,102 @@ impl ProcessEngine {
     }
 
     /// Returns what was counted.
-    pub(super) const fn record(&self) -> &ProcessRecord {
-        &self.record
+    ///
+    /// # Errors
+    /// One sentence: what went wrong.
+    pub(super) fn record(&self) -> Result<&ProcessRecord, String> {
+        self.fault.clone().map_or(Ok(&self.record), Err)
     }
 
-    fn write(&self, to: Rank, bytes: u32, class: Class, number: u64) -> Operation {
-        Operation::Write {
+    /// Posts a message.
+    fn post(&mut self, message: ProcessMessage, out: &mut Out<()>) {
+        let ProcessMessage { to, bytes, class, number } = message;
+        let token = (bytes > SHORT).then(|| {
+            self.tokens += 1;
+            self.under_way.insert(self.tokens, message);
+            Token(self.tokens)
+        });
+        out.operate(Operation::Write {
             to,
             path: PathId(0),
             class,
             from: Span { region: self.memory, offset: 0, length: bytes },
             into: RemoteSpan { region: self.memory, offset: 0 },
             immediate: Some(number),
-            token: None,
+            token,
+        });
+    }
+
+    /// Takes the end of a long message.
+    fn ended(&mut self, token: Token, status: Status) {
+        let Some(message) = self.under_way.remove(&token.0) else { return };
+        match status {
+            Status::Complete => {}
+            Status::NoRoom => {
+                self.refused.push_back(message);
+                self.is_full = true;
+            }
+            other => {
+                let why = format!("a message of {} bytes ended as {other:?}", message.bytes);
+                self.fault.get_or_insert(why);
+            }
         }
+    }
+
+    /// Posts again what found no room; whether nothing is left of it.
+    fn post_again(&mut self, out: &mut Out<()>) -> bool {
+        while !self.is_full
+            && out.room() > 0
+            && let Some(message) = self.refused.pop_front()
+        {
+            self.post(message, out);
+        }
+        self.refused.is_empty()
     }
 
     /// Does what can be done of the application's steps.
     fn advance(&mut self, now: LocalNs, out: &mut Out<()>) -> More {
-        let ProcessRole::Application(part) = &self.role else { return More::No };
-        while now >= part.begin && self.step < part.all_steps() {
+        loop {
+            let ProcessRole::Application(part) = &self.role else { return More::No };
+            if now < part.begin || self.step >= part.all_steps() {
+                return More::No;
+            }
             let in_iteration = (self.step % part.steps.len() as u64) as usize;
-            let Some(step) = part.steps.get(in_iteration) else { return More::No };
+            let is_last = in_iteration + 1 == part.steps.len();
+            let (unmeasured, step) = (part.unmeasured(), part.steps.get(in_iteration));
+            let Some(Step { sends, waits }) = step else { return More::No };
+            let (next, waits) = (sends.get(self.posted).copied(), *waits);
             if in_iteration == 0 {
                 self.since.get_or_insert(now);
             }
-            while let Some((to, bytes)) = step.sends.get(self.posted) {
+            if let Some((to, bytes)) = next {
+                if self.is_full {
+                    return More::No;
+                }
                 if out.room() == 0 {
                     return More::Yes;
                 }
-                out.operate(self.write(*to, *bytes, APPLICATION, self.step));
+                let number = self.step;
+                self.post(ProcessMessage { to, bytes, class: APPLICATION, number }, out);
                 self.posted += 1;
+                continue;
             }
-            if self.here.get(&self.step).copied().unwrap_or_default() < step.waits {
+            let here = self.here.get(&self.step).copied().unwrap_or_default();
+            if here < waits || !self.under_way.is_empty() || !self.refused.is_empty() {
                 return More::No;
             }
             self.here.remove(&self.step);
             self.posted = 0;
             self.step += 1;
-            if in_iteration + 1 == part.steps.len()
+            if is_last
                 && let Some(since) = self.since.take()
-                && self.step > part.unmeasured()
+                && self.step > unmeasured
             {
                 let taken = now.since(since).0;
                 self.record.iterations.record(taken);
                 self.record.sum += taken;
             }
         }
-        More::No
     }
 
     /// Writes what is due.
@@ -167,7 +243,8 @@ impl ProcessEngine {
             (0..part.slots.len()).filter(|slot| is_due(&part.slots[*slot])).collect();
         let (server, request, count) = (part.server, part.request, due.len().min(out.room()));
         for slot in due.iter().take(count) {
-            out.operate(self.write(server, request, WRITTEN, *slot as u64));
+            let number = *slot as u64;
+            self.post(ProcessMessage { to: server, bytes: request, class: WRITTEN, number }, out);
             if let ProcessRole::Writer(part) = &mut self.role {
                 part.slots[*slot] = None;
             }
@@ -218,7 +295,12 @@ impl Engine for ProcessEngine {
                 self.landed(from, immediate, out);
             }
             Input::Arrival(Arrival::Datagram(datagram)) => self.answered(datagram.head, now),
+            Input::Arrival(Arrival::Done { token, status, .. }) => self.ended(token, status),
+            Input::Arrival(Arrival::Room { .. }) => self.is_full = false,
             _ => {}
+        }
+        if !self.post_again(out) {
+            return if self.is_full { More::No } else { More::Yes };
         }
         match self.role {
             ProcessRole::Application(_) => self.advance(now, out),
@@ -239,7 +321,7 @@ impl Engine for ProcessEngine {
 
 #[cfg(test)]
 mod tests {
-    use clearway_proto::wire::{Effect, Stamp};
+    use clearway_proto::wire::{Effect, Queue, Stamp};
 
     use super::*;
 
@@ -285,6 +367,38 @@ mod tests {
         assert_eq!(at(120, Some(0)), (vec![1, 1, 2], 0, false));
         assert_eq!(at(130, Some(2)), (vec![3, 3], 0, false));
         assert_eq!(at(150, Some(3)), (vec![], 30, true));
+    }
+
+    #[test]
+    fn ended__what_found_no_room_is_posted_again_when_there_is_some() {
+        let sends = vec![(Rank(1), 64 << 10); 3];
+        let part = ApplicationPart {
+            steps: vec![Step { sends, waits: 1 }, Step { sends: vec![(Rank(2), 8)], waits: 0 }],
+            iterations: [0, 1],
+            begin: LocalNs(0),
+        };
+        let mut engine = ProcessEngine::new(ProcessRole::Application(part), RegionId(0));
+        let mut out = Out::with_limit(64);
+        let mut take = |arrival: Option<Arrival<'static>>| {
+            let input = arrival.map_or(Input::Tick, Input::Arrival);
+            let _ = engine.input(LocalNs(0), input, &mut out);
+            leaving(&mut out).len()
+        };
+        let done = |token, status| {
+            Some(Arrival::Done { token: Token(token), status, value: 0, at: LocalNs(0) })
+        };
+        assert_eq!(take(None), 3);
+        assert_eq!(take(done(2, Status::NoRoom)) + take(done(3, Status::NoRoom)), 0);
+        assert_eq!(take(Some(landed(0))), 0, "the next step waits behind them");
+        let queue = Queue::Path { path: PathId(0), class: APPLICATION };
+        assert_eq!(take(Some(Arrival::Room { queue })), 2);
+        assert_eq!(take(done(1, Status::Complete)) + take(done(4, Status::Complete)), 0);
+        assert_eq!(take(done(5, Status::Complete)), 1, "the next step");
+        assert!(engine.is_over() && engine.record().is_ok());
+        let message = ProcessMessage { to: Rank(1), bytes: 1 << 20, class: WRITTEN, number: 0 };
+        engine.post(message, &mut out);
+        engine.ended(Token(6), Status::Flushed);
+        assert!(engine.record().is_err());
     }
 
     #[test]

@@ -83,7 +83,8 @@ impl Mechanism for StagingNoise {
         for queue in &test.queues {
             venue.arm(queue)?;
             let VenueRanks::Simulated(venue) = venue.ranks() else { bail!(ELSEWHERE) };
-            results.extend(simulated::run(venue, test, queue)?);
+            let more = simulated::run(venue, test, queue, &results)?;
+            results.extend(more);
         }
         report.figures.extend(figures::figures(test, &results));
         Ok(())

@@ -2,7 +2,8 @@
 //!
 //! # Model
 //! An iteration is a list of steps, the same number for all. In a step a process posts its sends,
-//! and goes on when its messages of that step are there. Messages of later steps may come early.
+//! and goes on when its messages of that step are there and its own long ones have ended. Messages of
+//! later steps may come early.
 //!
 //! # Source
 //! Latency and bandwidth: OSU micro-benchmarks. CG: `cg.f` of NPB 3, which is a square of processes
@@ -100,7 +101,8 @@ impl ApplicationPattern {
         let columns = (ranks.len() as u32).isqrt();
         let exchanges = columns.trailing_zeros();
         let part = CG_ROWS / columns * DOUBLE;
-        // In exchange `i` the partner is half a block of columns away, and blocks get smaller.
+        // In exchange `i` the partner is half a block of columns away. Sums begin with all columns,
+        // vectors end with them.
         let partner = |me: u32, exchange: u32| {
             let block = columns >> exchange;
             let (row, column) = (me / columns, me % columns);
@@ -109,7 +111,7 @@ impl ApplicationPattern {
         Self::new(ranks, 3 * exchanges + 1, |step, me| {
             let transposed = me % columns * columns + me / columns;
             match step {
-                step if step < exchanges => vec![(partner(me, step), part)],
+                step if step < exchanges => vec![(partner(me, exchanges - 1 - step), part)],
                 step if step == exchanges && transposed == me => vec![],
                 step if step == exchanges => vec![(transposed, part)],
                 step => vec![(partner(me, (step - exchanges - 1) % exchanges), DOUBLE)],

@@ -4,7 +4,7 @@
 //! I1. A case differs from itself on another queue in the queue, and from its quiet twin in the
 //!     writers, in nothing else.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{BitsPerSec, Bytes, LocalNs, Nanos, Rank};
 use clearway_proto::stats::Histogram;
 use clearway_proto::wire::{RegionId, Wire};
@@ -17,7 +17,7 @@ use super::engine::{
     APPLICATION, ApplicationPart, ProcessEngine, ProcessRole, WRITTEN, WriterPart,
 };
 use super::plan::{HostPace, StagingCase, StagingPlaces, cases};
-use super::section::StagingSection;
+use super::section::{StagingSection, StagingTest};
 use crate::run::venue::{SimMachine, SimVenue};
 
 /// How long a world runs before it is asked whether the application is over.
@@ -54,7 +54,8 @@ impl NoiseKind {
     }
 }
 
-/// Runs all cases of `test` on the machine of `venue`, whose queue is called `queue`.
+/// Runs all cases of `test` on the machine of `venue`, whose queue is called `queue`; weights are swept
+/// on the first queue that has some.
 ///
 /// # Errors
 /// One sentence: the fabric cannot carry it, or a case does not come to its end.
@@ -62,19 +63,26 @@ pub(super) fn run(
     venue: &mut SimVenue,
     test: &StagingSection,
     queue: &str,
+    earlier: &[StagingResult],
 ) -> Result<Vec<StagingResult>> {
     let machine = venue.machine()?;
     if !machine.spec.holds_back() {
         bail!("{} drops messages; a fabric with credits or pause frames works", machine.spec.name);
     }
     let nodes = machine.hosts.len() as u32 / u32::from(PROCESSES);
-    let cases = cases(test, &machine.spec, nodes);
+    let mut cases = cases(test, &machine.spec, nodes);
+    if earlier.iter().any(|it| it.case.test == StagingTest::Weights) {
+        // Weights are of adapters' tables, and no port of a switch is full meanwhile.
+        cases.retain(|case| case.test != StagingTest::Weights);
+    }
     let mut results = Vec::new();
     for case in cases {
         eprintln!("{queue}: {} {}", case.test.name(), case.what);
-        for noise in NoiseKind::ALL {
-            let result = world(venue, test, queue, &case, noise)?;
-            results.push(result);
+        // Weights are of two that send.
+        let is_swept = case.levels.is_some();
+        for noise in NoiseKind::ALL.into_iter().filter(|it| !is_swept || *it == NoiseKind::Writers)
+        {
+            results.push(world(venue, test, queue, &case, noise)?);
         }
     }
     Ok(results)
@@ -148,7 +156,9 @@ fn world(
     }
     let (mut iterations, mut sum, mut requests) = (Histogram::new(), 0u64, 0u64);
     for rank in all() {
-        let record = world.engine_mut(rank).context("a process is down")?.record();
+        let engine = world.engine_mut(rank).context("a process is down")?;
+        let record =
+            engine.record().map_err(|why| anyhow!("{} on {queue}: {why}", case.test.name()))?;
         iterations.merge(&record.iterations);
         sum += record.sum;
         requests += record.requests;

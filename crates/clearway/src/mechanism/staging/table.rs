@@ -59,7 +59,8 @@ fn gains(report: &Report) -> Vec<String> {
     };
     let sentence = |figure: &Figure, words: &str| {
         let [queue, test, what] = [QUEUE, TEST, WHAT].map(|name| label(figure, name));
-        format!("{queue}, {test} {what}: {} {words}{}", number(figure), published(figure))
+        let case = format!("{test} {what}");
+        format!("{queue}, {}: {} {words}{}", case.trim_end(), number(figure), published(figure))
     };
     let times = named(report, LESS_TIME).map(|it| sentence(it, "us less beside writers"));
     let rates = named(report, MORE_BANDWIDTH).map(|it| sentence(it, "MB/s more beside writers"));
