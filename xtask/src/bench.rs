@@ -1,8 +1,8 @@
 //! `cargo xtask bench wire`: the UDP wire beside iperf3 and plain sockets, in one run on one
 //! virtual link. `cargo xtask bench sealed`: its goodput with keys beside libfabric's providers, on
 //! the same link. `cargo xtask bench shm`: the shared-memory wire beside Open MPI's (module `shm`).
-//! `cargo xtask bench shmem`: the OpenSHMEM library beside Open MPI's (module `shmem`). `cargo
-//! xtask bench crowd`: an allreduce among more ranks than processors, beside Open MPI's (module
+//! `cargo xtask bench shmem`: the OpenSHMEM library beside Open MPI's (module `shmem`), with
+//! `--far` between two hosts (module `shmem_far`). `cargo xtask bench crowd`: an allreduce among more ranks than processors, beside Open MPI's (module
 //! `crowd`). `cargo xtask bench ofi`: the libfabric wire beside libfabric alone, on the same link
 //! (module `ofi`). `cargo xtask bench start`: how long ranks take to find each other (module
 //! `start`). `cargo xtask bench reliable`: reliable messages over UDP beside TCP, with and without
@@ -28,6 +28,7 @@ mod contestant;
 mod crowd;
 mod fabric;
 mod faults;
+mod floor;
 mod hosts;
 mod link;
 mod mpi;
@@ -39,6 +40,7 @@ mod rails;
 mod reliable;
 mod shm;
 mod shmem;
+mod shmem_far;
 mod start;
 mod timeslice;
 
@@ -70,7 +72,7 @@ struct BenchArguments {
 
 /// Runs `bench
 /// wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds
-/// N] [--json]`.
+/// N] [--json]`, and for `shmem` `--far [--peer DIR]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
@@ -78,6 +80,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("sealed") => on_link("sealed", SEALED, rest),
         Some("ofi") => on_link("ofi", ofi::OFI, rest),
         Some("shm") => shm::run(&parse("shm", rest)?),
+        Some("shmem") if rest.iter().any(|word| word == shmem_far::FAR_FLAG) => {
+            shmem_far::run(rest)
+        }
         Some("shmem") => shmem::run(&parse("shmem", rest)?),
         Some("crowd") => crowd::run(&parse("crowd", rest)?),
         Some("start") => start::run(&parse("start", rest)?),
@@ -89,7 +94,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("put") => put::run(&parse("put", rest)?),
         Some("fabric") => fabric::run(&parse("fabric", rest)?),
         _ => bail!(
-            "usage: cargo xtask bench wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds N] [--json]"
+            "usage: cargo xtask bench wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds N] [--json]; shmem: [--far [--peer DIR]]"
         ),
     }
 }

@@ -29,8 +29,19 @@ pub(super) struct Link {
 impl Link {
     /// Makes the second namespace and the link to it.
     pub(super) fn make() -> Result<Self> {
+        Self::kept_by(&["-n", "--", "cat"])
+    }
+
+    /// Likewise, and the far end is a host of its own to programs: it has its own name, and its
+    /// `/sys` lists its own interfaces. Needs root.
+    pub(super) fn to_host(name: &str) -> Result<Self> {
+        let script = "mount -t sysfs sysfs /sys && hostname \"$0\" && exec cat";
+        Self::kept_by(&["-num", "--", "sh", "-c", script, name])
+    }
+
+    fn kept_by(keeper: &[&str]) -> Result<Self> {
         let mut keeper = Command::new("unshare")
-            .args(["-n", "--", "cat"])
+            .args(keeper)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -44,6 +55,11 @@ impl Link {
         let link = Self { keeper, pipe, cores: cores()? };
         link.connect()?;
         Ok(link)
+    }
+
+    /// The process in the far end's namespaces.
+    pub(super) fn keeper(&self) -> u32 {
+        self.keeper.id()
     }
 
     fn connect(&self) -> Result<()> {

@@ -34,7 +34,7 @@ use super::shm::directory;
 use super::{BenchArguments, built, load, spread};
 
 /// The program.
-const SOURCE: &str = include_str!("shmem_peer.c");
+pub(super) const SOURCE: &str = include_str!("shmem_peer.c");
 /// Longest run in s; one that hangs is ended by `timeout`.
 const DEADLINE_S: &str = "300";
 
@@ -68,7 +68,7 @@ const CROWD: [(&str, Option<f64>); 4] = [
 ];
 
 /// One figure of a run: tenth and median in ns, batches that counted, batches made.
-type Figure = [f64; 4];
+pub(super) type Figure = [f64; 4];
 /// By contestant, PEs and name.
 type Seen = BTreeMap<(&'static str, u32, &'static str), Vec<Figure>>;
 
@@ -124,7 +124,18 @@ pub(super) fn run(asked: &BenchArguments) -> Result<ExitCode> {
 
 /// Compiles the program with each library.
 fn compile(directory: &Path) -> Result<ShmemPrograms> {
-    let built = built(&["-p", "clearway-shmem", "--lib"], "clearway_shmem")?;
+    let own = compile_own(directory, &build_library()?)?;
+    let peer = OPEN_MPI.compile_with(directory, "peer_of_openmpi", SOURCE, &["-loshmem"]);
+    Ok(ShmemPrograms { own, peer })
+}
+
+/// Builds the library as users' programs find it.
+pub(super) fn build_library() -> Result<PathBuf> {
+    built(&["-p", "clearway-shmem", "--lib"], "clearway_shmem")
+}
+
+/// Compiles the program with our library `built`, which stays where it is.
+pub(super) fn compile_own(directory: &Path, built: &Path) -> Result<PathBuf> {
     fs::create_dir_all(directory)?;
     let (source, library, own) =
         (directory.join("peer.c"), directory.join("libclearway_shmem.so.1"), directory.join("own"));
@@ -140,8 +151,7 @@ fn compile(directory: &Path) -> Result<ShmemPrograms> {
         .arg(path)
         .output()?;
     ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr).trim());
-    let peer = OPEN_MPI.compile_with(directory, "peer_of_openmpi", SOURCE, &["-loshmem"]);
-    Ok(ShmemPrograms { own, peer })
+    Ok(own)
 }
 
 /// One run; what it said.
@@ -171,7 +181,7 @@ fn measure(program: &Path, pes: u32, what: &str) -> Result<String> {
 }
 
 /// The figure called `name` in `text`.
-fn figure(text: &str, name: &str) -> Result<Figure> {
+pub(super) fn figure(text: &str, name: &str) -> Result<Figure> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let words: Vec<f64> =
         line.unwrap_or_default().split(' ').filter_map(|word| word.parse().ok()).collect();

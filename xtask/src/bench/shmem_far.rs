@@ -1,0 +1,470 @@
+//! `cargo xtask bench shmem --far`: the OpenSHMEM library between two hosts beside other
+//! libraries, the same program linked to each, in one run.
+//!
+//! # Model
+//! Two virtual hosts, each with network, name, mounts and core of its own, on a veth pair without
+//! shaping; a PE on each. A round runs every contestant once, forwards and then backwards. The
+//! program gives the tenth of its batches and their median; what is printed is the median over
+//! rounds of each, and the ratio of our best wire's to the best peer's of that row. Plain sockets
+//! in turns between the same hosts are the floor.
+//!
+//! Peers are Open MPI over UCX, where it is installed, and an installation of OpenSHMEM named by
+//! `--peer DIR` or `SOS_PREFIX`: its `bin/oshcc` compiles, Hydra starts its PEs by PMI-1, and
+//! variables choose libfabric's provider `tcp` where the installation is Sandia's.
+//!
+//! # Invariants
+//! I1. All runs in a process namespace of which the bench is the first process, so that nothing
+//!     stays behind, whatever ends the bench: the kernel ends the others, and with the last one
+//!     the hosts.
+//!
+//! # Not here
+//! The measured loops: `shmem_peer.c`, `floor.rs`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::floor;
+use super::hosts::are_there;
+use super::link::{FAR, Link, NEAR};
+use super::mpi::{MPICH, OPEN_MPI, OPEN_MPI_AS_ROOT};
+use super::shm::directory;
+use super::shmem::{SOURCE, build_library, compile_own, figure};
+use super::{BenchArguments, INSIDE, build_program, is_root, load, parse, spread};
+
+/// What chooses this bench.
+pub(super) const FAR_FLAG: &str = "--far";
+/// The two ends of the floor, which this program runs as on the two hosts.
+const ANSWER: &str = "--answer";
+const ASK: &str = "--ask";
+/// Longest run in s; one that hangs is ended by `timeout`.
+const DEADLINE_S: &str = "60";
+/// Ours by the wire that is asked for.
+const OWN: [(&str, &[(&str, &str)]); 3] = [
+    ("udp", &[("SHMEM_WIRE", "udp"), ("SHMEM_INSECURE", "1")]),
+    ("udp sealed", &[("SHMEM_WIRE", "udp"), ("SHMEM_INSECURE", "0")]),
+    ("ofi", &[("SHMEM_WIRE", "ofi"), ("SHMEM_INSECURE", "1")]),
+];
+const NAMED: &str = "named peer";
+const UCX: &str = "Open MPI";
+/// What lets Sandia's library use the veth pair: libfabric calls the network of an address the
+/// fabric.
+const NAMED_ENVIRONMENT: [(&str, &str); 2] =
+    [("SHMEM_OFI_PROVIDER", "tcp"), ("SHMEM_OFI_FABRIC", "10.78.0.0/24")];
+
+/// What is wanted of a row.
+#[derive(Clone, Copy)]
+enum Goal {
+    Nothing,
+    /// At most this part of the better peer's time.
+    Ratio(f64),
+    /// At least this many millions a second of each PE.
+    Millions(f64),
+}
+
+const ROWS: [(&str, Goal); 9] = [
+    ("p_quiet", Goal::Ratio(0.8)),
+    ("g", Goal::Ratio(0.8)),
+    ("fetch_add", Goal::Ratio(0.8)),
+    ("half_round_trip", Goal::Ratio(0.75)),
+    ("put_nbi", Goal::Millions(10.0)),
+    ("atomic_inc", Goal::Millions(10.0)),
+    ("barrier_all", Goal::Ratio(1.0)),
+    ("histogram", Goal::Nothing),
+    ("index_gather", Goal::Nothing),
+];
+/// Rows of the floor.
+const FLOORS: [&str; 2] = ["tcp", "udp"];
+
+/// By contestant and row: tenth and median of each round, in ns.
+type FarSeen = BTreeMap<(&'static str, &'static str), Vec<[f64; 2]>>;
+
+/// The lab and what runs in it.
+struct FarContest {
+    link: Link,
+    directory: PathBuf,
+    clearway: PathBuf,
+    own: PathBuf,
+    /// By contestant.
+    peers: Vec<(&'static str, PathBuf)>,
+}
+
+/// Runs the bench, or one of the parts as which it starts itself.
+pub(super) fn run(arguments: &[String]) -> Result<ExitCode> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let inside = words.iter().position(|word| *word == INSIDE);
+    match (words.as_slice(), inside) {
+        ([_, ANSWER, wire, at], _) => floor::answer(wire, at.parse()?)?,
+        ([_, ASK, wire, from, to], _) => {
+            let [p10, p50] = floor::ask(wire, from.parse()?, to.parse()?)?;
+            println!("{wire} {p10} {p50} 1 1");
+        }
+        (words, Some(at)) => {
+            let [clearway, library] = words.get(at + 1..).unwrap_or_default() else {
+                bail!("{INSIDE} takes the paths of the program and of the library");
+            };
+            let (options, peer) = options(arguments.get(..at).unwrap_or_default())?;
+            return contend(&options, peer, Path::new(clearway), Path::new(library));
+        }
+        (_, None) => return enter(arguments),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The options, and the installation of a peer.
+fn options(arguments: &[String]) -> Result<(BenchArguments, Option<PathBuf>)> {
+    let mut rest: Vec<String> = arguments.iter().filter(|a| *a != FAR_FLAG).cloned().collect();
+    let mut peer = std::env::var_os("SOS_PREFIX").map(PathBuf::from);
+    if let Some(at) = rest.iter().position(|argument| argument == "--peer") {
+        peer = Some(rest.get(at + 1).context("--peer takes a directory")?.into());
+        rest.drain(at..at + 2);
+    }
+    Ok((parse("shmem", &rest)?, peer))
+}
+
+/// Builds what is measured and starts this program as the first of new namespaces.
+fn enter(arguments: &[String]) -> Result<ExitCode> {
+    options(arguments)?;
+    if !is_root()? {
+        eprintln!("skipped: bench shmem --far makes virtual hosts with mounts, which takes root");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !are_there(
+        "bench shmem --far",
+        &["cc", "timeout", "unshare", "nsenter", "ip", "taskset", "mount", "hostname"],
+    ) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (program, library) = (build_program()?, build_library()?);
+    let own = std::env::current_exe().context("the path of this program")?;
+    let status = Command::new("unshare")
+        .args(["-nump", "--fork", "--mount-proc", "--kill-child", "--"])
+        .arg(own)
+        .args(["bench", "shmem"])
+        .args(arguments)
+        .arg(INSIDE)
+        .args([program, library])
+        .status()
+        .context("unshare")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs everything, from the near host.
+fn contend(
+    options: &BenchArguments,
+    peer: Option<PathBuf>,
+    clearway: &Path,
+    library: &Path,
+) -> Result<ExitCode> {
+    let directory = directory();
+    let contest = prepare(directory.clone(), peer, clearway, library)?;
+    let loaded = load();
+    let mut seen = FarSeen::new();
+    for round in 0..options.rounds {
+        let mut names: Vec<&'static str> = FLOORS.to_vec();
+        names.extend(OWN.iter().map(|(name, _)| own_name(name)));
+        names.extend(contest.peers.iter().map(|(name, _)| *name));
+        if round % 2 == 1 {
+            names.reverse();
+        }
+        for name in names {
+            match contest.measure(name) {
+                Ok(text) => {
+                    eprintln!("round {round}, {name}:\n{}", text.trim_end());
+                    collect(name, &text, &mut seen);
+                }
+                Err(error) => eprintln!("skipped: {name} in round {round}: {error:#}"),
+            }
+        }
+    }
+    let _ = fs::remove_dir_all(directory);
+    if options.json {
+        println!("{}", record(options, loaded, &seen));
+    } else {
+        print!("{}", text(options, loaded, &seen));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Our contestant over the wire of this name; plain sockets have the bare names.
+fn own_name(wire: &str) -> &'static str {
+    match wire {
+        "udp" => "clearway udp",
+        "udp sealed" => "clearway udp sealed",
+        _ => "clearway ofi",
+    }
+}
+
+/// Makes the hosts and compiles the programs.
+fn prepare(
+    directory: PathBuf,
+    peer: Option<PathBuf>,
+    clearway: &Path,
+    library: &Path,
+) -> Result<FarContest> {
+    fs::create_dir_all(&directory)?;
+    let hosts = directory.join("etc-hosts");
+    fs::write(&hosts, format!("127.0.0.1 localhost\n{NEAR} near\n{FAR} far\n"))?;
+    let mount = format!(
+        "mount -t sysfs sysfs /sys && hostname near && mount --bind {} /etc/hosts",
+        hosts.display()
+    );
+    let status = Command::new("sh").args(["-c", &mount]).status().context("sh")?;
+    ensure!(status.success(), "the near host has no mounts");
+    let link = Link::to_host("far")?;
+    let own = compile_own(&directory, library)?;
+    let mut peers = Vec::new();
+    if let Some(program) = peer.and_then(|prefix| compile_named(&directory, &prefix)) {
+        peers.push((NAMED, program));
+    }
+    let libraries = ["-loshmem"];
+    if let Some(program) = OPEN_MPI.compile_with(&directory, "peer_of_openmpi", SOURCE, &libraries)
+    {
+        peers.push((UCX, program));
+    }
+    if peers.is_empty() {
+        eprintln!("no peer is here: --peer DIR names an installation of OpenSHMEM");
+    }
+    fs::write(directory.join("hostfile"), "near slots=1\nfar slots=1\n")?;
+    agent(&directory, &link)?;
+    Ok(FarContest { link, directory, clearway: clearway.to_owned(), own, peers })
+}
+
+/// Compiles the program with the installation at `prefix`; `None`, with a reason, where it cannot.
+fn compile_named(directory: &Path, prefix: &Path) -> Option<PathBuf> {
+    if !are_there("the named peer", &[MPICH.launcher]) {
+        return None;
+    }
+    let program = directory.join("peer_named");
+    let output = Command::new(prefix.join("bin/oshcc"))
+        .args(["-O2", "-o"])
+        .args([&program, &directory.join("peer.c")])
+        .output();
+    match output {
+        Ok(output) if output.status.success() => return Some(program),
+        Ok(output) => eprintln!(
+            "skipped: {}/bin/oshcc: {}",
+            prefix.display(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        ),
+        Err(error) => eprintln!("skipped: {}/bin/oshcc: {error}", prefix.display()),
+    }
+    None
+}
+
+/// Writes what launchers take for `ssh`: it runs a command on the host of a name.
+fn agent(directory: &Path, link: &Link) -> Result<()> {
+    let (keeper, [near, far]) = (link.keeper(), link.cores);
+    let text = format!(
+        "#!/bin/sh\n\
+         while case $1 in -*) true;; *) false;; esac; do case $1 in -o|-p|-l|-i) shift;; esac; shift; done\n\
+         host=$1; shift\n\
+         case $host in\n\
+         near|{NEAR}) SSH_CONNECTION='{NEAR} 1 {NEAR} 22'; export SSH_CONNECTION; exec taskset -c {near} sh -c \"$*\";;\n\
+         esac\n\
+         SSH_CONNECTION='{NEAR} 1 {FAR} 22'; export SSH_CONNECTION\n\
+         exec nsenter -t {keeper} -n -u -m taskset -c {far} sh -c \"$*\"\n"
+    );
+    let path = directory.join("ssh");
+    fs::write(&path, text)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
+    Ok(())
+}
+
+impl FarContest {
+    /// One run of a contestant; what it said.
+    fn measure(&self, name: &'static str) -> Result<String> {
+        if FLOORS.contains(&name) {
+            return self.floor(name);
+        }
+        let mut command = self.launcher();
+        if let Some((_, settings)) = OWN.iter().find(|(wire, _)| own_name(wire) == name) {
+            command.arg(&self.clearway).args(["start", "-n", "2", "--hostfile"]);
+            command.arg(self.directory.join("hostfile"));
+            for (variable, value) in *settings {
+                command.args(["-x", &format!("{variable}={value}")]);
+            }
+            command.arg(&self.own);
+        } else {
+            let (_, program) =
+                self.peers.iter().find(|(peer, _)| *peer == name).context("no such peer")?;
+            self.peer(name, &mut command);
+            command.arg(program);
+        }
+        let output = command.arg("far").output().context("timeout")?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let is_whole = said.lines().any(|line| line == "done");
+        ensure!(is_whole, "{}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(said)
+    }
+
+    /// What runs a launcher on the near host's core, with our `ssh` first in the path.
+    fn launcher(&self) -> Command {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = Command::new("timeout");
+        command.args(["-k", "2", DEADLINE_S, "taskset", "-c", &self.link.cores[0].to_string()]);
+        command.env("PATH", format!("{}:{path}", self.directory.display()));
+        command
+    }
+
+    /// The launcher of a peer, up to the program.
+    fn peer(&self, name: &'static str, command: &mut Command) {
+        let agent = self.directory.join("ssh");
+        if name == NAMED {
+            command.args([MPICH.launcher, "-launcher", "ssh", "-launcher-exec"]).arg(agent);
+            command.args(["-hosts", "near:1,far:1", "-n", "2"]);
+            command.envs(NAMED_ENVIRONMENT);
+            return;
+        }
+        let subnet = format!("{NEAR}/24");
+        command.args([OPEN_MPI.launcher, "--mca", "plm_rsh_agent"]).arg(agent);
+        command.args(["--mca", "oob_tcp_if_include", &subnet, "--host", "near:1,far:1"]);
+        // Open MPI leaves UCX alone where it sees no card that it knows.
+        for of_ucx in ["opal_common_ucx_tls", "opal_common_ucx_devices"] {
+            command.args(["--mca", of_ucx, "any"]);
+        }
+        command.args(["--mca", "pml", "ucx", "--mca", "spml", "ucx", "--bind-to", "none"]);
+        command.args(["-x", "UCX_TLS=tcp,self", "-n", "2"]).envs(OPEN_MPI_AS_ROOT);
+    }
+
+    /// Plain sockets in turns.
+    fn floor(&self, wire: &str) -> Result<String> {
+        let own = std::env::current_exe().context("the path of this program")?;
+        let (here, there) = (NEAR.to_string(), FAR.to_string());
+        let (mut near, mut far) = (self.link.near(), self.link.far());
+        let bench = ["bench", "shmem", FAR_FLAG];
+        far.arg(&own).args(bench).args([ANSWER, wire, &there]);
+        near.arg(&own).args(bench).args([ASK, wire, &here, &there]);
+        let mut far = far.spawn().context("timeout")?;
+        let output = near.output();
+        far.wait()?;
+        let output = output.context("timeout")?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+fn collect(contest: &'static str, text: &str, seen: &mut FarSeen) {
+    let floor = FLOORS.iter().filter(|wire| **wire == contest).copied();
+    let rows = ROWS.iter().map(|(row, _)| *row).filter(|_| !FLOORS.contains(&contest));
+    for row in rows.chain(floor) {
+        match figure(text, row) {
+            Ok([p10, p50, ..]) => seen.entry((contest, row)).or_default().push([p10, p50]),
+            Err(error) => eprintln!("skipped: {contest}: {error}"),
+        }
+    }
+}
+
+/// The median over rounds of the tenths and of the medians.
+fn medians(seen: &FarSeen, contest: &'static str, row: &'static str) -> Option<[f64; 2]> {
+    let rounds = seen.get(&(contest, row))?;
+    let of = |part: usize| {
+        let values: Vec<f64> = rounds.iter().map(|round| round[part]).collect();
+        spread(&values).map(|(median, ..)| median)
+    };
+    Some([of(0)?, of(1)?])
+}
+
+/// The best median of those contestants that have one in this row.
+fn best(seen: &FarSeen, contests: &[&'static str], row: &'static str) -> Option<f64> {
+    let medians = contests.iter().filter_map(|contest| Some(medians(seen, contest, row)?[1]));
+    medians.min_by(f64::total_cmp)
+}
+
+/// The ratio of each of our wires to the best peer, and what is wanted.
+fn judged(seen: &FarSeen, row: &'static str, goal: Goal) -> String {
+    let mut text = String::new();
+    let peer = best(seen, &[NAMED, UCX], row);
+    for (wire, _) in OWN {
+        let own = best(seen, &[own_name(wire)], row);
+        let ratio = own.zip(peer).map(|(own, peer)| format!("{:.2}", own / peer));
+        text += &format!("{:>12}", ratio.unwrap_or_else(|| "-".to_owned()));
+    }
+    let own = best(seen, &OWN.map(|(wire, _)| own_name(wire)), row);
+    let rate = own.map_or(String::new(), |ns| format!(", best {:.2} M/s", 1e3 / ns));
+    text + &match goal {
+        Goal::Nothing => String::new(),
+        Goal::Ratio(wanted) => format!("   wanted {wanted:.2}"),
+        Goal::Millions(wanted) => format!("   wanted {wanted:.0} M/s{rate}"),
+    }
+}
+
+fn text(options: &BenchArguments, loaded: f64, seen: &FarSeen) -> String {
+    let contests: Vec<&'static str> =
+        OWN.iter().map(|(wire, _)| own_name(wire)).chain([NAMED, UCX]).collect();
+    let mut text = format!(
+        "two hosts, a PE on each, {} rounds, load {loaded} before and {} after\n\
+         ns for each operation, p10 / p50, medians over rounds\n\n{:<17}",
+        options.rounds,
+        load(),
+        ""
+    );
+    contests.iter().for_each(|contest| text += &format!("{contest:>21}"));
+    for (row, _) in ROWS {
+        text += &format!("\n{row:<17}");
+        for contest in &contests {
+            let both = medians(seen, contest, row);
+            let cell = both.map_or("-".to_owned(), |[p10, p50]| format!("{p10:.0} / {p50:.0}"));
+            text += &format!("{cell:>21}");
+        }
+    }
+    text += &format!("\n\n{:<17}", "p50 / best peer");
+    OWN.iter().for_each(|(wire, _)| text += &format!("{wire:>12}"));
+    for (row, goal) in ROWS {
+        text += &format!("\n{row:<17}{}", judged(seen, row, goal));
+    }
+    text += "\n\n";
+    for wire in FLOORS {
+        if let Some([p10, p50]) = medians(seen, wire, wire) {
+            text += &format!("plain {wire}, half a round trip: {p10:.0} / {p50:.0} ns\n");
+        }
+    }
+    text
+}
+
+fn record(options: &BenchArguments, loaded: f64, seen: &FarSeen) -> Value {
+    let one = |((contest, row), rounds): (&(&str, &str), &Vec<[f64; 2]>)| json!({"contest": contest, "name": row, "rounds": rounds});
+    let figures: Vec<Value> = seen.iter().map(one).collect();
+    json!({"bench": "shmem --far", "rounds": options.rounds, "load": [loaded, load()], "figures": figures})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A contestant's lines where every row has this median.
+    fn said(p50: f64) -> String {
+        ROWS.iter().map(|(row, _)| format!("{row} 1.0 {p50} 40 40\n")).collect()
+    }
+
+    #[test]
+    fn text__ratio_is_to_the_better_peer_of_the_row() {
+        let mut seen = FarSeen::new();
+        collect("clearway udp", &said(60.0), &mut seen);
+        collect(NAMED, "g 1.0 100.0 40 40\n", &mut seen);
+        collect(UCX, &said(200.0), &mut seen);
+        collect("udp", "udp 5000.0 6000.0 1 1\n", &mut seen);
+        let text = text(&BenchArguments { rounds: 1, json: false }, 0.5, &seen);
+        let judged = |row: &str| text.lines().rfind(|line| line.starts_with(row)).expect("a row");
+        assert_eq!(
+            judged("g ").split_ascii_whitespace().collect::<Vec<_>>(),
+            ["g", "0.60", "-", "-", "wanted", "0.80"]
+        );
+        assert!(judged("fetch_add ").contains("0.30"), "{text}");
+        assert!(judged("put_nbi ").ends_with("wanted 10 M/s, best 16.67 M/s"), "{text}");
+        assert!(text.ends_with("plain udp, half a round trip: 5000 / 6000 ns\n"), "{text}");
+    }
+
+    #[test]
+    fn options__know_a_peer_beside_those_of_all_benches() {
+        let words = ["--far", "--rounds", "2", "--peer", "/opt/shmem"].map(str::to_owned);
+        let (options, peer) = options(&words).expect("options");
+        assert_eq!((options.rounds, peer), (2, Some(PathBuf::from("/opt/shmem"))));
+        assert!(super::options(&["--peer".to_owned()]).is_err());
+    }
+}
