@@ -7,7 +7,8 @@
 //! Rooms, lowest first: [`base`] (time, ranks, classes, units, randomness); [`stats`] (histograms,
 //! quantiles, intervals), [`clock`] (a peer's clock, estimated), [`wire`] (the contract),
 //! [`microslice`] and [`archive`] (a detector's data and their files); the engines: [`broadcast`],
-//! [`channels`], [`congestion`], [`gpcnet`], [`queue`], [`reliable`] and [`timeslice`].
+//! [`channels`], [`congestion`], [`gpcnet`], [`queue`], [`reliable`], [`staging`] and
+//! [`timeslice`].
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -27,6 +28,7 @@ pub mod gpcnet;
 pub mod microslice;
 pub mod queue;
 pub mod reliable;
+pub mod staging;
 pub mod stats;
 pub mod timeslice;
 pub mod wire;

@@ -1,0 +1,153 @@
+//! What a log has come to after some group: the tree, where bodies lie, how far each client is.
+//!
+//! # Invariants
+//! I1. The state after a group is a function of the groups up to it.
+//! I2. A body is known as long as a file has a byte of it.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use super::record::{LogChange, LogRecord};
+use super::tree::{BodyId, ByteSource, DroppedBytes, InodeKind, Tree, TreeChange, TreeError};
+use super::{ClientId, InodeId, LogPlace, WallNs};
+
+/// Where a body lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyPlace {
+    /// Its first block.
+    pub place: LogPlace,
+    /// Bytes.
+    pub length: u32,
+    /// The CRC-32C of them all: a reader checks it before it believes any of them.
+    pub digest: u32,
+    /// Bytes of it that files have.
+    pub live: u32,
+    /// Whether recovery found its bytes damaged.
+    pub condition: BodyCondition,
+}
+
+/// What is known of the bytes of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyCondition {
+    /// Nothing bad.
+    Sound,
+    /// They are not those that were written; nobody is given them.
+    Damaged,
+}
+
+/// The state of a log after a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogState {
+    pub(super) tree: Tree,
+    pub(super) bodies: BTreeMap<BodyId, BodyPlace>,
+    /// The highest number of each client's calls.
+    pub(super) clients: BTreeMap<ClientId, u64>,
+    /// Segments that are not written to any more.
+    pub(super) retired: BTreeSet<u32>,
+    /// The latest time of a record.
+    pub(super) time: WallNs,
+}
+
+impl LogState {
+    /// Creates the state before the first group.
+    pub(super) fn new(inodes_max: u32) -> Self {
+        Self {
+            tree: Tree::new(inodes_max),
+            bodies: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            retired: BTreeSet::new(),
+            time: WallNs(0),
+        }
+    }
+
+    /// Returns the tree.
+    pub const fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// Returns where a body lies; `None` when it is not written yet or no file needs it.
+    pub fn body(&self, body: BodyId) -> Option<&BodyPlace> {
+        self.bodies.get(&body)
+    }
+
+    /// Returns the highest number of the calls of `client`: where it continues after a crash.
+    pub fn highest(&self, client: ClientId) -> u64 {
+        self.clients.get(&client).copied().unwrap_or(0)
+    }
+
+    /// Returns the files that have bytes of damaged bodies.
+    pub fn damaged_files(&self) -> impl Iterator<Item = InodeId> {
+        let is_damaged = |body: &BodyId| {
+            self.bodies.get(body).is_some_and(|body| body.condition == BodyCondition::Damaged)
+        };
+        self.tree.inodes().filter_map(move |(id, inode)| match &inode.kind {
+            InodeKind::File(content) => {
+                let sources = content.sources(0, content.size());
+                let mut bodies = sources.iter().filter_map(|(_, source)| match source {
+                    ByteSource::Log { body, .. } => Some(body),
+                    _ => None,
+                });
+                bodies.any(is_damaged).then_some(id)
+            }
+            _ => None,
+        })
+    }
+
+    /// Makes the change of a record; `body` is the name of its body if it has one.
+    ///
+    /// # Errors
+    /// Why the tree refuses it; nothing has changed.
+    pub(super) fn apply(
+        &mut self,
+        record: &LogRecord,
+        body: BodyId,
+        dropped: &mut Vec<DroppedBytes>,
+    ) -> Result<(), TreeError> {
+        match &record.change {
+            LogChange::Tree(change) => self.tree.apply(change, body, record.time, dropped)?,
+            LogChange::Retired(segment) => drop(self.retired.insert(*segment)),
+        }
+        let highest = self.clients.entry(record.client).or_insert(0);
+        *highest = record.number.max(*highest);
+        self.time = record.time.max(self.time);
+        Ok(())
+    }
+
+    /// Lets go of bytes of bodies. Bodies without any are forgotten, and given to `forgotten`.
+    pub(super) fn release(
+        &mut self,
+        dropped: &[DroppedBytes],
+        forgotten: &mut dyn FnMut(&BodyPlace),
+    ) {
+        for DroppedBytes { body, bytes } in dropped {
+            if let Some(known) = self.bodies.get_mut(body) {
+                known.live = known.live.saturating_sub(*bytes);
+                if known.live == 0 {
+                    forgotten(known);
+                    self.bodies.remove(body);
+                }
+            }
+        }
+    }
+
+    /// Returns how many bodies lie in each of `segments` segments.
+    pub(super) fn bodies_by_segment(&self, segments: usize) -> Vec<u32> {
+        let mut counts = alloc::vec![0; segments];
+        for body in self.bodies.values() {
+            if let Some(count) = counts.get_mut(body.place.segment as usize) {
+                *count += 1;
+            }
+        }
+        counts
+    }
+}
+
+/// Returns the file whose bytes a change writes or cuts.
+pub(super) const fn changed_file(change: &LogChange) -> Option<InodeId> {
+    match change {
+        LogChange::Tree(TreeChange::Write { inode, .. } | TreeChange::Truncate { inode, .. }) => {
+            Some(*inode)
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,308 @@
+//! Makes changes of the tree, whole or not at all.
+
+use alloc::vec::Vec;
+
+use super::{
+    AttributeSet, BodyId, DroppedBytes, EntryName, FileContent, Inode, InodeKind, LINKS_MAX,
+    MODE_BITS, NodeKind, SIZE_MAX, TARGET_MAX, Tree, TreeChange, TreeError, VALUE_MAX, XATTRS_MAX,
+};
+use crate::staging::{InodeId, WallNs};
+use alloc::collections::BTreeMap;
+
+impl Tree {
+    /// Makes `change` at `time`; `body` holds the bytes of a write. Bytes of bodies that no file
+    /// has any more are added to `dropped`.
+    ///
+    /// # Errors
+    /// Why it cannot be made; the tree is as before.
+    pub fn apply(
+        &mut self,
+        change: &TreeChange,
+        body: BodyId,
+        time: WallNs,
+        dropped: &mut Vec<DroppedBytes>,
+    ) -> Result<(), TreeError> {
+        match change {
+            TreeChange::Write { inode, offset, length, .. } => {
+                let end = offset.checked_add(u64::from(*length)).filter(|end| *end <= SIZE_MAX);
+                end.ok_or(TreeError::TooLarge)?;
+                self.content_mut(*inode, time)?.write(*offset, *length, body, dropped);
+                Ok(())
+            }
+            TreeChange::Create { .. } => self.create(change, time),
+            TreeChange::Link { inode, parent, name } => self.link(*inode, *parent, name, time),
+            TreeChange::Unlink { parent, name } => self.unlink(*parent, name, time),
+            TreeChange::RemoveDirectory { parent, name } => {
+                self.remove_directory(*parent, name, time)
+            }
+            TreeChange::Rename { from, name, to, new_name } => {
+                self.rename((*from, name), (*to, new_name), time)
+            }
+            TreeChange::Attributes { inode, set } => self.set(*inode, *set, time),
+            TreeChange::SetXattr { inode, name, value } => {
+                let inode = self.inode_mut(*inode)?;
+                if value.len() > VALUE_MAX {
+                    return Err(TreeError::NameTooLong);
+                }
+                if inode.xattrs.len() >= XATTRS_MAX && !inode.xattrs.contains_key(name) {
+                    return Err(TreeError::Full);
+                }
+                inode.xattrs.insert(name.clone(), value.clone());
+                inode.ctime = time;
+                Ok(())
+            }
+            TreeChange::UnsetXattr { inode, name } => {
+                let inode = self.inode_mut(*inode)?;
+                inode.xattrs.remove(name).ok_or(TreeError::NoAttribute)?;
+                inode.ctime = time;
+                Ok(())
+            }
+            TreeChange::Truncate { inode, size } => {
+                if *size > SIZE_MAX {
+                    return Err(TreeError::TooLarge);
+                }
+                self.content_mut(*inode, time)?.truncate(*size, dropped);
+                Ok(())
+            }
+            TreeChange::Forget { inode } => self.forget(*inode, dropped),
+            TreeChange::Drained { inode, version, size } => {
+                match &mut self.inode_mut(*inode)?.kind {
+                    InodeKind::File(content) => content.drain(*version, *size, dropped),
+                    _ => Err(TreeError::Invalid),
+                }
+            }
+        }
+    }
+
+    fn inode_mut(&mut self, inode: InodeId) -> Result<&mut Inode, TreeError> {
+        self.inodes.get_mut(&inode).ok_or(TreeError::NotFound)
+    }
+
+    /// Returns the content of a file that changes at `time`.
+    fn content_mut(&mut self, inode: InodeId, time: WallNs) -> Result<&mut FileContent, TreeError> {
+        let inode = self.inode_mut(inode)?;
+        match &mut inode.kind {
+            InodeKind::File(content) => {
+                (inode.mtime, inode.ctime) = (time, time);
+                Ok(content)
+            }
+            InodeKind::Directory { .. } => Err(TreeError::IsDirectory),
+            InodeKind::Symlink(_) => Err(TreeError::Invalid),
+        }
+    }
+
+    /// Changes the entries of a directory at `time`.
+    fn change_entries(
+        &mut self,
+        parent: InodeId,
+        time: WallNs,
+        change: impl FnOnce(&mut BTreeMap<EntryName, InodeId>),
+    ) {
+        if let Some(inode) = self.inodes.get_mut(&parent)
+            && let InodeKind::Directory { entries, .. } = &mut inode.kind
+        {
+            change(entries);
+            (inode.mtime, inode.ctime) = (time, time);
+        }
+    }
+
+    /// Changes the number of links of `inode` by `by` at `time`.
+    fn relink(&mut self, inode: InodeId, by: i32, time: WallNs) {
+        if let Some(inode) = self.inodes.get_mut(&inode) {
+            inode.links = inode.links.saturating_add_signed(by);
+            inode.ctime = time;
+        }
+    }
+
+    /// Checks that `parent` is a directory that can get an entry of this name.
+    fn check_free(&self, parent: InodeId, name: &EntryName) -> Result<(), TreeError> {
+        match self.lookup(parent, name) {
+            Ok(_) => Err(TreeError::Exists),
+            // Nothing is made in a directory that has no name any more.
+            Err(TreeError::NotFound) if self.inode(parent).is_some_and(|at| at.links > 0) => Ok(()),
+            Err(why) => Err(why),
+        }
+    }
+
+    fn is_directory(&self, inode: InodeId) -> bool {
+        self.inode(inode).is_some_and(|inode| matches!(inode.kind, InodeKind::Directory { .. }))
+    }
+
+    fn create(&mut self, change: &TreeChange, time: WallNs) -> Result<(), TreeError> {
+        let TreeChange::Create { inode, parent, name, node, mode, uid, gid } = change else {
+            return Err(TreeError::Invalid);
+        };
+        self.check_free(*parent, name)?;
+        if *inode < self.next_inode || inode.0 == u64::MAX {
+            return Err(TreeError::Invalid);
+        }
+        if self.inodes.len() >= self.inodes_max as usize {
+            return Err(TreeError::Full);
+        }
+        let (kind, links) = match node {
+            NodeKind::File => (InodeKind::File(FileContent::default()), 1),
+            NodeKind::Directory => {
+                (InodeKind::Directory { parent: *parent, entries: BTreeMap::new() }, 2)
+            }
+            NodeKind::Symlink(target) if target.len() <= TARGET_MAX => {
+                (InodeKind::Symlink(target.clone()), 1)
+            }
+            NodeKind::Symlink(_) => return Err(TreeError::NameTooLong),
+        };
+        let made = Inode {
+            kind,
+            mode: mode & MODE_BITS,
+            uid: *uid,
+            gid: *gid,
+            links,
+            mtime: time,
+            ctime: time,
+            xattrs: BTreeMap::new(),
+        };
+        self.inodes.insert(*inode, made);
+        self.next_inode = InodeId(inode.0 + 1);
+        self.change_entries(*parent, time, |entries| {
+            entries.insert(name.clone(), *inode);
+        });
+        if *node == NodeKind::Directory {
+            self.relink(*parent, 1, time);
+        }
+        Ok(())
+    }
+
+    fn link(
+        &mut self,
+        inode: InodeId,
+        parent: InodeId,
+        name: &EntryName,
+        time: WallNs,
+    ) -> Result<(), TreeError> {
+        self.check_free(parent, name)?;
+        let linked = self.inode(inode).ok_or(TreeError::NotFound)?;
+        match linked.kind {
+            InodeKind::Directory { .. } => return Err(TreeError::IsDirectory),
+            // What has no name any more gets none again.
+            _ if linked.links == 0 => return Err(TreeError::NotFound),
+            _ if linked.links >= LINKS_MAX => return Err(TreeError::TooManyLinks),
+            _ => {}
+        }
+        self.relink(inode, 1, time);
+        self.change_entries(parent, time, |entries| {
+            entries.insert(name.clone(), inode);
+        });
+        Ok(())
+    }
+
+    fn unlink(&mut self, parent: InodeId, name: &EntryName, time: WallNs) -> Result<(), TreeError> {
+        let inode = self.lookup(parent, name)?;
+        if self.is_directory(inode) {
+            return Err(TreeError::IsDirectory);
+        }
+        self.change_entries(parent, time, |entries| {
+            entries.remove(name);
+        });
+        self.relink(inode, -1, time);
+        Ok(())
+    }
+
+    fn remove_directory(
+        &mut self,
+        parent: InodeId,
+        name: &EntryName,
+        time: WallNs,
+    ) -> Result<(), TreeError> {
+        let inode = self.lookup(parent, name)?;
+        if !self.entries(inode)?.is_empty() {
+            return Err(TreeError::NotEmpty);
+        }
+        self.change_entries(parent, time, |entries| {
+            entries.remove(name);
+        });
+        self.relink(parent, -1, time);
+        self.relink(inode, -2, time);
+        Ok(())
+    }
+
+    fn rename(
+        &mut self,
+        (from, name): (InodeId, &EntryName),
+        (to, new_name): (InodeId, &EntryName),
+        time: WallNs,
+    ) -> Result<(), TreeError> {
+        let moved = self.lookup(from, name)?;
+        let is_directory = self.is_directory(moved);
+        if is_directory && self.is_inside(to, moved) {
+            return Err(TreeError::Invalid);
+        }
+        match self.lookup(to, new_name) {
+            // Two names of one file: POSIX asks for nothing to be done.
+            Ok(same) if same == moved => return Ok(()),
+            Ok(replaced) => match (is_directory, self.is_directory(replaced)) {
+                (true, false) => return Err(TreeError::NotDirectory),
+                (false, true) => return Err(TreeError::IsDirectory),
+                (true, true) => self.remove_directory(to, new_name, time)?,
+                (false, false) => self.unlink(to, new_name, time)?,
+            },
+            Err(TreeError::NotFound) => self.check_free(to, new_name)?,
+            Err(why) => return Err(why),
+        }
+        self.change_entries(from, time, |entries| {
+            entries.remove(name);
+        });
+        self.change_entries(to, time, |entries| {
+            entries.insert(new_name.clone(), moved);
+        });
+        self.relink(moved, 0, time);
+        if is_directory && from != to {
+            self.relink(from, -1, time);
+            self.relink(to, 1, time);
+            if let Some(Inode { kind: InodeKind::Directory { parent, .. }, .. }) =
+                self.inodes.get_mut(&moved)
+            {
+                *parent = to;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether `inode` is `directory` or lies in it, at whatever depth.
+    fn is_inside(&self, inode: InodeId, directory: InodeId) -> bool {
+        let mut at = inode;
+        // No path is longer than there are inodes.
+        for _ in 0..self.inodes.len() {
+            if at == directory {
+                return true;
+            }
+            match self.inode(at).map(|inode| &inode.kind) {
+                Some(InodeKind::Directory { parent, .. }) if *parent != at => at = *parent,
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    fn set(&mut self, inode: InodeId, set: AttributeSet, time: WallNs) -> Result<(), TreeError> {
+        let inode = self.inode_mut(inode)?;
+        if let Some(mode) = set.mode {
+            inode.mode = mode & MODE_BITS;
+        }
+        if let Some((uid, gid)) = set.owner {
+            (inode.uid, inode.gid) = (uid, gid);
+        }
+        if let Some(mtime) = set.mtime {
+            inode.mtime = mtime;
+        }
+        inode.ctime = time;
+        Ok(())
+    }
+
+    fn forget(&mut self, inode: InodeId, dropped: &mut Vec<DroppedBytes>) -> Result<(), TreeError> {
+        if self.inode(inode).ok_or(TreeError::NotFound)?.links > 0 {
+            return Err(TreeError::Exists);
+        }
+        if let Some(Inode { kind: InodeKind::File(mut content), .. }) = self.inodes.remove(&inode) {
+            content.clear(dropped);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,369 @@
+//! The tree of names: what a client sees as files and directories, in memory.
+//!
+//! # Model
+//! The log is a sequence of [`TreeChange`]s; the tree is what they make of an empty one. The same
+//! function applies a change when a client asks for it and when the log is read again, so both
+//! give the same tree. A change that cannot be made changes nothing and is not logged.
+//!
+//! A file without a name stays until [`TreeChange::Forget`]: programs may have it open. Files that
+//! nobody can have open, because the service was restarted, are [`Tree::orphans`].
+//!
+//! # Source
+//! POSIX.1-2017: which calls fail, and with what. Link counts of directories: 2 and one for each
+//! directory inside.
+//!
+//! # Invariants
+//! I1. Every directory but the root has exactly one name, and is not inside itself.
+//! I2. A change that is refused leaves the tree as it was.
+//!
+//! # Not here
+//! Permissions: the kernel checks them. Where bodies lie: [`super::state`]. Access times: nobody
+//! drains them.
+
+mod apply;
+mod content;
+mod fault;
+
+pub(super) use content::Extent;
+pub use content::{BodyId, ByteSource, DroppedBytes, FileContent};
+pub use fault::TreeError;
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::{InodeId, WallNs};
+
+/// Bytes of the longest name (NAME_MAX of Linux).
+const NAME_MAX: usize = 255;
+/// Bytes of the longest target of a symbolic link (PATH_MAX of Linux, without its zero).
+const TARGET_MAX: usize = 4095;
+/// Bytes of the longest value of an extended attribute: a quarter of what Linux allows, so that a
+/// record fits in a group.
+const VALUE_MAX: usize = 16 << 10;
+/// Extended attributes of one inode.
+const XATTRS_MAX: usize = 64;
+/// The longest file: offsets of the kernel are signed.
+const SIZE_MAX: u64 = i64::MAX as u64;
+/// Names of one inode (LINK_MAX of ext4).
+const LINKS_MAX: u32 = 65_000;
+/// Bits of a mode that are permissions.
+const MODE_BITS: u32 = 0o7777;
+
+/// The name of an entry of a directory, or of an extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EntryName(Box<[u8]>);
+
+impl EntryName {
+    /// Creates a name.
+    ///
+    /// # Errors
+    /// [`TreeError::NameTooLong`]; [`TreeError::Invalid`] when no entry can be called so.
+    pub fn new(bytes: &[u8]) -> Result<Self, TreeError> {
+        if bytes.len() > NAME_MAX {
+            return Err(TreeError::NameTooLong);
+        }
+        let is_reserved = matches!(bytes, [] | b"." | b"..");
+        if is_reserved || bytes.iter().any(|byte| matches!(byte, 0 | b'/')) {
+            return Err(TreeError::Invalid);
+        }
+        Ok(Self(bytes.into()))
+    }
+
+    /// Returns the bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What a new entry is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link to this target.
+    Symlink(Box<[u8]>),
+}
+
+/// Attributes to set; the others stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttributeSet {
+    /// Permissions.
+    pub mode: Option<u32>,
+    /// User and group.
+    pub owner: Option<(u32, u32)>,
+    /// The time of the last change of the bytes.
+    pub mtime: Option<WallNs>,
+}
+
+/// A change of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TreeChange {
+    /// Writes bytes, which are the body of its record.
+    Write {
+        /// The file.
+        inode: InodeId,
+        /// Where.
+        offset: u64,
+        /// How many, at most [`super::BODY_MAX`].
+        length: u32,
+        /// The CRC-32C of the bytes.
+        digest: u32,
+    },
+    /// Makes a file, directory or symbolic link.
+    Create {
+        /// Its number, at least [`Tree::next_inode`].
+        inode: InodeId,
+        /// The directory that gets it.
+        parent: InodeId,
+        /// Its name there.
+        name: EntryName,
+        /// What it is.
+        node: NodeKind,
+        /// Permissions.
+        mode: u32,
+        /// The user.
+        uid: u32,
+        /// The group.
+        gid: u32,
+    },
+    /// Gives a file another name.
+    Link {
+        /// The file.
+        inode: InodeId,
+        /// The directory that gets it.
+        parent: InodeId,
+        /// Its name there.
+        name: EntryName,
+    },
+    /// Takes a name from what is no directory.
+    Unlink {
+        /// The directory.
+        parent: InodeId,
+        /// The name.
+        name: EntryName,
+    },
+    /// Removes an empty directory.
+    RemoveDirectory {
+        /// The directory that has it.
+        parent: InodeId,
+        /// Its name there.
+        name: EntryName,
+    },
+    /// Gives an entry another name, in place of the one that has it.
+    Rename {
+        /// The directory that has it.
+        from: InodeId,
+        /// Its name there.
+        name: EntryName,
+        /// The directory that gets it.
+        to: InodeId,
+        /// Its name then.
+        new_name: EntryName,
+    },
+    /// Sets attributes.
+    Attributes {
+        /// Of what.
+        inode: InodeId,
+        /// Which.
+        set: AttributeSet,
+    },
+    /// Sets an extended attribute.
+    SetXattr {
+        /// Of what.
+        inode: InodeId,
+        /// Which.
+        name: EntryName,
+        /// To what.
+        value: Box<[u8]>,
+    },
+    /// Removes an extended attribute.
+    UnsetXattr {
+        /// Of what.
+        inode: InodeId,
+        /// Which.
+        name: EntryName,
+    },
+    /// Makes a file longer or shorter.
+    Truncate {
+        /// The file.
+        inode: InodeId,
+        /// Its size then.
+        size: u64,
+    },
+    /// Removes what has no name: nobody has it open any more.
+    Forget {
+        /// The file or directory.
+        inode: InodeId,
+    },
+    /// Lets go of bytes that are durable in the backing store.
+    Drained {
+        /// The file.
+        inode: InodeId,
+        /// Its version there.
+        version: u64,
+        /// Its size there.
+        size: u64,
+    },
+}
+
+/// What a change does to the space of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SpaceNeed {
+    /// It needs some.
+    Grows,
+    /// It removes a name; others may follow that let go of bytes.
+    Removes,
+    /// It lets go of bytes.
+    Frees,
+}
+
+impl TreeChange {
+    /// Returns what it does to the space of the log.
+    pub(super) const fn space_need(&self) -> SpaceNeed {
+        match self {
+            Self::Unlink { .. } | Self::RemoveDirectory { .. } => SpaceNeed::Removes,
+            Self::Forget { .. } | Self::Drained { .. } => SpaceNeed::Frees,
+            _ => SpaceNeed::Grows,
+        }
+    }
+}
+
+/// What an inode is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InodeKind {
+    /// A regular file.
+    File(FileContent),
+    /// A directory.
+    Directory {
+        /// Where it is.
+        parent: InodeId,
+        /// What is in it.
+        entries: BTreeMap<EntryName, InodeId>,
+    },
+    /// A symbolic link to this target.
+    Symlink(Box<[u8]>),
+}
+
+/// A file, directory or symbolic link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inode {
+    /// What it is.
+    pub kind: InodeKind,
+    /// Permissions.
+    pub mode: u32,
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Names; of a directory, two and one for each directory inside.
+    pub links: u32,
+    /// When its bytes were last changed.
+    pub mtime: WallNs,
+    /// When anything of it was last changed.
+    pub ctime: WallNs,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<EntryName, Box<[u8]>>,
+}
+
+/// All inodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    pub(super) inodes: BTreeMap<InodeId, Inode>,
+    pub(super) next_inode: InodeId,
+    /// Inodes that it holds at most.
+    pub(super) inodes_max: u32,
+}
+
+impl Tree {
+    /// Creates a tree with a root directory and room for `inodes_max` inodes; each takes about 250
+    /// bytes of memory.
+    pub fn new(inodes_max: u32) -> Self {
+        let kind = InodeKind::Directory { parent: InodeId::ROOT, entries: BTreeMap::new() };
+        let root = Inode {
+            kind,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            links: 2,
+            mtime: WallNs(0),
+            ctime: WallNs(0),
+            xattrs: BTreeMap::new(),
+        };
+        let inodes = BTreeMap::from([(InodeId::ROOT, root)]);
+        Self { inodes, next_inode: InodeId(InodeId::ROOT.0 + 1), inodes_max }
+    }
+
+    /// Returns the least number that a new inode can have.
+    pub const fn next_inode(&self) -> InodeId {
+        self.next_inode
+    }
+
+    /// Returns an inode.
+    pub fn inode(&self, inode: InodeId) -> Option<&Inode> {
+        self.inodes.get(&inode)
+    }
+
+    /// Returns all inodes, in the order of their numbers.
+    pub fn inodes(&self) -> impl Iterator<Item = (InodeId, &Inode)> {
+        self.inodes.iter().map(|(id, inode)| (*id, inode))
+    }
+
+    /// Returns what a file consists of; `None` when `inode` is no file.
+    pub fn content(&self, inode: InodeId) -> Option<&FileContent> {
+        match &self.inode(inode)?.kind {
+            InodeKind::File(content) => Some(content),
+            _ => None,
+        }
+    }
+
+    /// Returns the inode of this name in a directory.
+    ///
+    /// # Errors
+    /// [`TreeError::NotFound`], [`TreeError::NotDirectory`].
+    pub fn lookup(&self, parent: InodeId, name: &EntryName) -> Result<InodeId, TreeError> {
+        self.entries(parent)?.get(name).copied().ok_or(TreeError::NotFound)
+    }
+
+    /// Returns the inodes without a name.
+    pub fn orphans(&self) -> impl Iterator<Item = InodeId> {
+        self.inodes.iter().filter(|(_, inode)| inode.links == 0).map(|(id, _)| *id)
+    }
+
+    /// Returns a path of `inode`, without a slash before it: one of its names, found by search.
+    /// Cost: all inodes. For sentences about damage.
+    pub fn path(&self, inode: InodeId) -> Option<Vec<u8>> {
+        let mut path: Vec<u8> = Vec::new();
+        let mut at = inode;
+        // A path has at most as many steps as there are inodes.
+        for _ in 0..self.inodes.len() {
+            if at == InodeId::ROOT {
+                return Some(path);
+            }
+            let (parent, name) = self.inodes.iter().find_map(|(id, inode)| match &inode.kind {
+                InodeKind::Directory { entries, .. } => {
+                    let name = entries.iter().find(|(_, entry)| **entry == at);
+                    name.map(|(name, _)| (*id, name))
+                }
+                _ => None,
+            })?;
+            let rest = core::mem::take(&mut path);
+            path.extend(name.bytes());
+            if !rest.is_empty() {
+                path.push(b'/');
+                path.extend(rest);
+            }
+            at = parent;
+        }
+        None
+    }
+
+    fn entries(&self, parent: InodeId) -> Result<&BTreeMap<EntryName, InodeId>, TreeError> {
+        match &self.inode(parent).ok_or(TreeError::NotFound)?.kind {
+            InodeKind::Directory { entries, .. } => Ok(entries),
+            _ => Err(TreeError::NotDirectory),
+        }
+    }
+}
