@@ -3,5 +3,6 @@
 #![allow(non_snake_case)] // tests are named function__case
 
 mod queue;
+mod staging;
 mod teams;
 mod timeslice_node;

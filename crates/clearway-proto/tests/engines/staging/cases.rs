@@ -1,0 +1,328 @@
+//! What a log does in single cases: how many operations a call costs, what a full log takes, what a
+//! failed disk leads to, and the sentences of all that.
+
+use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, crc32c};
+use clearway_proto::staging::{
+    ByteSource, ClientId, EntryName, InodeId, LogCommand, LogError, LogEvent, LogId, LogOrigin,
+    NodeKind, TreeChange, TreeError, WallNs,
+};
+use clearway_proto::wire::{Fault, FileId, FileKind, Span};
+
+use super::disk::{CrashKind, TrialDisk};
+use super::machine::{ARENA, Machine, SUPERBLOCK, blank, segment_files};
+
+const CLIENT: ClientId = ClientId(4);
+
+fn name(text: &str) -> EntryName {
+    EntryName::new(text.as_bytes()).expect("a name")
+}
+
+fn create(inode: u64, text: &str) -> TreeChange {
+    let (parent, node) = (InodeId::ROOT, NodeKind::File);
+    TreeChange::Create {
+        inode: InodeId(inode),
+        parent,
+        name: name(text),
+        node,
+        mode: 0o644,
+        uid: 0,
+        gid: 0,
+    }
+}
+
+/// A new log on a blank disk.
+fn log() -> Machine {
+    Machine::open(blank(), LogOrigin::New(LogId(3)), None).expect("a new log")
+}
+
+fn append(machine: &mut Machine, number: u64, change: TreeChange) {
+    let (client, class, body) = (CLIENT, Class::Bulk, Span::EMPTY);
+    machine.command(LogCommand::Append { client, number, class, change, body });
+}
+
+/// Writes `length` bytes at the beginning of a file, from the beginning of the arena.
+fn write(machine: &mut Machine, number: u64, inode: u64, length: u32) {
+    let digest = crc32c(&machine.arena[..length as usize]);
+    let change = TreeChange::Write { inode: InodeId(inode), offset: 0, length, digest };
+    let body = Span { region: ARENA, offset: 0, length };
+    let (client, class) = (CLIENT, Class::Bulk);
+    machine.command(LogCommand::Append { client, number, class, change, body });
+}
+
+fn end_all(machine: &mut Machine) {
+    while !machine.disk.pending.is_empty() {
+        machine.end(0, None).expect("a good end");
+    }
+}
+
+/// Takes what the machine said, without what could be drained.
+fn said(machine: &mut Machine) -> Vec<LogEvent> {
+    let events = machine.events.drain(..);
+    events.filter(|event| !matches!(event, LogEvent::Drainable { .. })).collect()
+}
+
+const fn durable(number: u64) -> LogEvent {
+    LogEvent::Durable { client: CLIENT, number }
+}
+
+const fn applied(number: u64) -> LogEvent {
+    LogEvent::Applied { client: CLIENT, number }
+}
+
+/// Why the log on `disk` is not opened.
+fn refusal(disk: TrialDisk) -> LogError {
+    let mut machine = Machine::boot(disk, LogOrigin::Existing, None);
+    end_all(&mut machine);
+    match machine.events.pop_front() {
+        Some(LogEvent::NotOpened(why)) => why,
+        other => panic!("it is {other:?}"),
+    }
+}
+
+#[test]
+fn append__a_lone_call_costs_one_write_and_one_sync() {
+    let mut machine = log();
+    append(&mut machine, 1, create(2, "a"));
+    assert_eq!(said(&mut machine), [applied(1)]);
+    let kinds = |machine: &Machine| machine.disk.pending.iter().map(|p| p.kind).collect::<Vec<_>>();
+    assert_eq!(kinds(&machine), [FileKind::Write]);
+    machine.end(0, None).expect("a write");
+    assert_eq!(kinds(&machine), [FileKind::Sync]);
+    machine.end(0, None).expect("a sync");
+    assert_eq!((said(&mut machine), kinds(&machine)), ([durable(1)].to_vec(), [].to_vec()));
+}
+
+#[test]
+fn append__calls_during_a_sync_become_durable_with_one_more() {
+    let mut machine = log();
+    append(&mut machine, 1, create(2, "a"));
+    machine.end(0, None).expect("a write");
+    for number in 2..60 {
+        append(&mut machine, number, create(number + 1, &number.to_string()));
+    }
+    let applied: Vec<_> = (1..60).map(applied).collect();
+    assert_eq!(said(&mut machine), applied);
+    machine.end(0, None).expect("a sync");
+    assert_eq!(said(&mut machine), [durable(1)]);
+    let mut operations = 0;
+    while !machine.disk.pending.is_empty() {
+        operations += 1;
+        machine.end(0, None).expect("a good end");
+    }
+    assert_eq!((operations, said(&mut machine)), (2, [durable(59)].to_vec()));
+}
+
+#[test]
+fn append__a_change_that_cannot_be_made_is_refused_and_not_logged() {
+    let mut machine = log();
+    append(&mut machine, 1, TreeChange::Unlink { parent: InodeId::ROOT, name: name("a") });
+    let why = LogError::Tree(TreeError::NotFound);
+    assert_eq!(said(&mut machine), [LogEvent::Refused { client: CLIENT, number: 1, why }]);
+    assert!(machine.disk.pending.is_empty());
+    append(&mut machine, 1, create(2, "a"));
+    machine.command(LogCommand::Append {
+        client: CLIENT,
+        number: 2,
+        class: Class::Bulk,
+        change: TreeChange::Write { inode: InodeId(2), offset: 0, length: 10, digest: 0 },
+        body: Span { region: ARENA, offset: 512, length: 10 },
+    });
+    let why = LogError::BadBody;
+    let refused = LogEvent::Refused { client: CLIENT, number: 2, why };
+    assert_eq!(said(&mut machine), [applied(1), refused]);
+}
+
+#[test]
+fn append__a_full_log_takes_what_frees_space_and_has_space_again() {
+    let mut machine = log();
+    append(&mut machine, 1, create(2, "a"));
+    append(&mut machine, 2, create(3, "b"));
+    write(&mut machine, 3, 3, 20 << 10);
+    end_all(&mut machine);
+    let mut number = 4;
+    // Each write replaces the one before, but one in eight stays.
+    let full = loop {
+        let inode = if number % 8 == 0 { 3 } else { 2 };
+        let change = TreeChange::Write {
+            inode: InodeId(inode),
+            offset: number << 20,
+            length: 16 << 10,
+            digest: 0,
+        };
+        let body = Span { region: ARENA, offset: 0, length: 16 << 10 };
+        let (client, class) = (CLIENT, Class::Bulk);
+        machine.command(LogCommand::Append { client, number, class, change, body });
+        end_all(&mut machine);
+        match said(&mut machine).iter().find(|event| matches!(event, LogEvent::Refused { .. })) {
+            Some(refused) => break refused.clone(),
+            None => number += 1,
+        }
+    };
+    assert_eq!(full, LogEvent::Refused { client: CLIENT, number, why: LogError::Full });
+    for inode in [2, 3] {
+        let content = machine.state().tree().content(InodeId(inode)).expect("a file");
+        let (version, size) = (content.version(), content.size());
+        append(&mut machine, number, TreeChange::Drained { inode: InodeId(inode), version, size });
+        number += 1;
+    }
+    end_all(&mut machine);
+    write(&mut machine, number, 2, 16 << 10);
+    assert_eq!(said(&mut machine).last(), Some(&applied(number)));
+}
+
+#[test]
+fn fail__a_failed_sync_retires_the_segment_and_nothing_is_lost() {
+    let mut machine = log();
+    append(&mut machine, 1, create(2, "a"));
+    machine.end(0, None).expect("a write");
+    let first = machine.disk.pending[0].file;
+    machine.end(0, Some(Fault::Io)).expect("a sync that fails");
+    let retired = LogError::Retired { segment: 0, fault: Fault::Io };
+    assert_eq!(said(&mut machine), [applied(1), LogEvent::Notice(retired)]);
+    assert_eq!(
+        retired.to_string(),
+        "segment 0 is not used any more: the device reported an error; nothing durable was lost"
+    );
+    assert!(machine.disk.pending.iter().all(|pending| pending.file != first), "elsewhere");
+    end_all(&mut machine);
+    assert_eq!(said(&mut machine), [durable(1)]);
+    let lost = machine.disk.crashed(CrashKind::Power(clearway_proto::base::RandomKey::new(1)));
+    let found = Machine::open(lost, LogOrigin::Existing, None).expect("the log");
+    assert_eq!(found.state().highest(CLIENT), 1);
+}
+
+#[test]
+fn fail__a_second_failure_stops_the_log() {
+    let mut machine = log();
+    append(&mut machine, 1, create(2, "a"));
+    for _ in 0..2 {
+        machine.end(0, None).expect("a write");
+        machine.end(0, Some(Fault::Io)).expect("a sync that fails");
+    }
+    let stopped = LogError::Stopped(Fault::Io);
+    assert_eq!(said(&mut machine).last(), Some(&LogEvent::Stopped(stopped)));
+    append(&mut machine, 2, create(3, "b"));
+    let refused = LogEvent::Refused { client: CLIENT, number: 2, why: stopped };
+    assert_eq!(said(&mut machine), [refused]);
+    end_all(&mut machine);
+    assert_eq!(said(&mut machine), []);
+}
+
+#[test]
+fn set_clock__times_stand_still_until_the_clock_has_caught_up() {
+    let mut machine = log();
+    machine.command(LogCommand::SetClock(WallNs(5_000)));
+    append(&mut machine, 1, create(2, "a"));
+    machine.command(LogCommand::SetClock(WallNs(1_000)));
+    append(&mut machine, 2, create(3, "b"));
+    let back = LogError::ClockBack(Nanos(4_000));
+    assert_eq!(said(&mut machine), [applied(1), LogEvent::Notice(back), applied(2)]);
+    assert_eq!(back.to_string(), "the clock stepped back by 4.00 us; times of files stand still");
+    let mtime = |inode| machine.state().tree().inode(InodeId(inode)).expect("a file").mtime;
+    assert_eq!((mtime(2), mtime(3)), (WallNs(5_000), WallNs(5_000)));
+}
+
+#[test]
+fn deadline__a_log_that_is_quiet_for_a_second_notes_what_is_durable() {
+    let mut machine = log();
+    append(&mut machine, 1, create(2, "a"));
+    end_all(&mut machine);
+    assert_eq!(machine.log.deadline(), Some(LocalNs(1_000_000_000)));
+    machine.now = LocalNs(999_999_999);
+    machine.tick();
+    assert!(machine.disk.pending.is_empty());
+    machine.now = LocalNs(1_000_000_000);
+    machine.tick();
+    let note = (machine.disk.pending[0].file, machine.disk.pending[0].kind);
+    assert_eq!(note, (SUPERBLOCK, FileKind::Write));
+    end_all(&mut machine);
+    assert_eq!(machine.log.deadline(), None);
+    // The only group is the last one, and only the note says that it was durable.
+    let mut disk = machine.disk.clone();
+    disk.flip(segment_files()[0], 150, 3);
+    let why = refusal(disk);
+    assert_eq!(
+        why.to_string(),
+        "group 1 was durable and is damaged in segment 0 at byte 0; nothing behind it is used"
+    );
+}
+
+#[test]
+fn open__files_that_are_no_log_are_refused_in_a_sentence() {
+    assert_eq!(refusal(blank()), LogError::WrongMagic);
+    assert_eq!(
+        LogError::WrongMagic.to_string(),
+        "the superblock is not that of a staging log; name the directory of a log or make a new one"
+    );
+    let disk = log().disk;
+    // One copy is enough.
+    let mut one = disk.clone();
+    one.sync_all();
+    one.flip(SUPERBLOCK, 20, 0);
+    assert!(Machine::open(one.clone(), LogOrigin::Existing, None).is_ok());
+    one.flip(SUPERBLOCK, 4096 + 20, 0);
+    assert_eq!(refusal(one), LogError::SuperblockDamaged);
+    let mut fewer = disk;
+    fewer.sync_all();
+    for copy in [0, 4096] {
+        // Format 3 with a digest that fits.
+        fewer.flip(SUPERBLOCK, copy + 8, 1);
+        fewer.fit_superblock(SUPERBLOCK, copy);
+    }
+    assert_eq!(refusal(fewer), LogError::Version(3));
+    assert_eq!(
+        LogError::Version(3).to_string(),
+        "the log has format 3, which this release does not read"
+    );
+}
+
+#[test]
+fn open__a_damaged_body_puts_its_file_into_quarantine() {
+    let mut machine = log();
+    machine.arena[..9000].fill(7);
+    append(&mut machine, 1, create(2, "good"));
+    append(&mut machine, 2, create(3, "bad"));
+    end_all(&mut machine);
+    write(&mut machine, 3, 2, 5000);
+    end_all(&mut machine);
+    write(&mut machine, 4, 3, 9000);
+    end_all(&mut machine);
+    append(&mut machine, 5, create(4, "later"));
+    end_all(&mut machine);
+    machine.command(LogCommand::Finish);
+    end_all(&mut machine);
+    let (_, source) =
+        machine.state().tree().content(InodeId(3)).expect("a file").sources(0, 9000)[0];
+    let ByteSource::Log { body, .. } = source else { panic!("no body") };
+    let place = *machine.state().body(body).expect("a place");
+    let mut disk = machine.disk.clone();
+    disk.sync_all();
+    disk.flip(
+        segment_files()[place.place.segment as usize],
+        place.place.offset() as usize + 8999,
+        0,
+    );
+    let mut machine = Machine::boot(disk, LogOrigin::Existing, None);
+    end_all(&mut machine);
+    let Some(LogEvent::Opened(report)) = machine.events.pop_front() else { panic!("not open") };
+    let damaged: Vec<_> = report.damaged.iter().map(|file| file.path.clone()).collect();
+    assert_eq!(damaged, [Some(b"bad".to_vec())]);
+    assert_eq!(machine.state().highest(CLIENT), 5);
+    assert!(machine.body(source, 9000).is_err(), "it is not served");
+    // A new write heals it.
+    machine.arena[..9000].fill(8);
+    write(&mut machine, 6, 3, 9000);
+    end_all(&mut machine);
+    assert_eq!(machine.state().damaged_files().count(), 0);
+}
+
+#[test]
+fn check__logs_that_cannot_work_are_refused() {
+    let mut config = super::machine::config(LogOrigin::Existing);
+    assert_eq!(config.check(), Ok(()));
+    config.segment_size = Bytes(100_000);
+    assert_eq!(config.check(), Err(LogError::Configuration));
+    config = super::machine::config(LogOrigin::Existing);
+    config.segments = [10, 11].map(FileId).to_vec();
+    assert_eq!(config.check(), Err(LogError::Configuration));
+}
