@@ -6,7 +6,7 @@
 //!
 //! Rooms, lowest first: [`base`] (time, ranks, classes, units, randomness); [`stats`] (histograms,
 //! quantiles, intervals), [`clock`] (a peer's clock, estimated), [`wire`] (the contract),
-//! [`microslice`] and [`archive`] (a detector's data and their files); the engines: [`broadcast`],
+//! [`flow`] (rates, shares and deadlines), [`microslice`] and [`archive`] (a detector's data and their files); the engines: [`broadcast`],
 //! [`channels`], [`congestion`], [`gpcnet`], [`queue`], [`reliable`], [`staging`] and
 //! [`timeslice`].
 
@@ -24,6 +24,7 @@ pub mod broadcast;
 pub mod channels;
 pub mod clock;
 pub mod congestion;
+pub mod flow;
 pub mod gpcnet;
 pub mod microslice;
 pub mod queue;

@@ -118,10 +118,10 @@ impl StagingLog {
                 LogEvent::Known { client, number }
             }
             LogPhase::Open => {
-                let time = self.record_time();
+                let (time, need) = (self.record_time(), change.space_need());
                 let record =
                     LogRecord { client, number, class, time, change: LogChange::Tree(change) };
-                match self.take_record(&record, body) {
+                match self.take_record(&record, need, body) {
                     Ok(()) => LogEvent::Applied { client, number },
                     Err(why) => LogEvent::Refused { client, number, why },
                 }
@@ -145,7 +145,12 @@ impl StagingLog {
         flying.chain([&self.open]).any(|group| group.clients.contains_key(&client))
     }
 
-    fn take_record(&mut self, record: &LogRecord, body: Span) -> Result<(), LogError> {
+    fn take_record(
+        &mut self,
+        record: &LogRecord,
+        need: SpaceNeed,
+        body: Span,
+    ) -> Result<(), LogError> {
         let bodies_max = self.config.bodies_max.0;
         if let Some((length, _)) = record.body() {
             let padded = u64::from(blocks(u64::from(length))) * BLOCK as u64;
@@ -168,8 +173,7 @@ impl StagingLog {
                 return Err(TreeError::NameTooLong.into());
             }
         }
-        let LogChange::Tree(change) = &record.change else { return Err(LogError::Busy) };
-        if !self.has_space(record, change.space_need()) {
+        if !self.has_space(record, need) {
             return Err(LogError::Full);
         }
         self.push(record, body)?;

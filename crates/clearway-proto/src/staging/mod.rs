@@ -58,6 +58,7 @@
 mod checkpoint;
 mod commit;
 mod disk_queue;
+mod drain;
 mod error;
 mod group;
 mod log;
@@ -73,6 +74,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
+pub use drain::{DrainEnd, DrainJob, DrainLimits, DrainOrder, DrainTarget};
 pub use error::LogError;
 pub use group::{BODY_MAX, GroupHeader, LogPlace};
 pub use log::StagingLog;
