@@ -4,4 +4,5 @@
 
 mod broadcast;
 mod faulty_world;
+mod staging;
 mod timeslice;
