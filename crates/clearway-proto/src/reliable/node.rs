@@ -624,6 +624,7 @@ impl ReliableNode {
             return;
         };
         stream.armed = None;
+        stream.excuse(now.since(at));
         if stream.silence(now) > patience {
             stream
                 .give_up(&mut |ticket, status| out.notify(ReliableEvent::Done { ticket, status }));

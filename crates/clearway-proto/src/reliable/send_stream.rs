@@ -492,6 +492,12 @@ impl SendStream {
         if self.is_idle() { Nanos::ZERO } else { now.since(self.last_heard) }
     }
 
+    /// Leaves `late`, for which nobody looked at this stream though its time had come, out of the
+    /// peer's silence: a process that was stopped has not listened.
+    pub(super) fn excuse(&mut self, late: Nanos) {
+        self.last_heard = self.last_heard + late;
+    }
+
     /// Gives everything up, and begins a new stream.
     pub(super) fn give_up(&mut self, done: &mut dyn FnMut(MessageCompletion, Status)) {
         let next =

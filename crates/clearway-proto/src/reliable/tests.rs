@@ -396,6 +396,30 @@ fn cut__a_transfer_goes_on_over_the_other_path_where_it_was() {
 }
 
 #[test]
+fn silence__ranks_that_were_all_stopped_for_longer_go_on() {
+    let streams = StreamConfig { patience: Nanos::from_millis(300), ..StreamConfig::new(2) };
+    let mut job = ReliableJob::new(MemoryConfig::lossless(2), &streams);
+    job.send(0, 1, Class::Bulk, b"a", Span::EMPTY, Some(Token(7)));
+    // Nobody polls for a second, and then rank 0 before rank 1.
+    job.lend();
+    let later = job.fabric.now() + Nanos::from_secs(1);
+    job.fabric.advance(later);
+    job.lend();
+    let mut ended = Vec::new();
+    for _ in 0..1_000 {
+        for rank in [0, 1] {
+            job.wire(rank).poll(64, &mut |arrival| {
+                if let Arrival::Done { token, status, .. } = arrival {
+                    ended.push((rank, token, status));
+                }
+            });
+        }
+        job.pass(Nanos::from_micros(50));
+    }
+    assert_eq!(ended, [(0, Token(7), Status::Complete)]);
+}
+
+#[test]
 fn silence__a_peer_that_never_answers_is_given_up() {
     let config = MemoryConfig { loss_per_million: 1_000_000, ..MemoryConfig::lossless(2) };
     let mut job = ReliableJob::new(
