@@ -7,6 +7,7 @@
 //! `source`. Longer ones are shared: each member computes its part of the elements and writes it to
 //! all; nobody else reads that part of a source.
 
+use super::sync::WORDS;
 use super::{SMALL, Together};
 use crate::address::{Caller, Symmetric};
 use crate::fault::Fault;
@@ -33,12 +34,17 @@ impl Together<'_> {
         let own = self.own(source, bytes, "source")?;
         self.expect_apart((dest, bytes), (source, bytes))?;
         if bytes <= SMALL {
-            let mut result: Vec<T> = Vec::with_capacity(SMALL / size_of::<T>());
-            self.tell(own, bytes, |index, words| match index {
-                0 => result.extend((0..count).map(|at| words.read::<T>(at))),
-                _ => combine_all(op, &mut result, words),
+            let mut room = [0u64; WORDS];
+            let result = Caller::from_slice_mut(&mut room);
+            self.tell(own, bytes, |index, words| {
+                for at in 0..count {
+                    let value = words.read::<T>(at);
+                    let is_first = index == 0;
+                    let all = if is_first { value } else { T::combine(op, result.read(at), value) };
+                    result.write(at, all);
+                }
             });
-            into.put(Caller::from_slice(&result), bytes);
+            into.put(result, bytes);
             return Ok(());
         }
         if bytes <= SHORT {

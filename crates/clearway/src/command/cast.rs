@@ -74,7 +74,8 @@ pub(crate) struct CastFlags {
     /// Compare contents of files, not sizes and times.
     #[arg(long)]
     checksum: bool,
-    /// The most that one host sends [default: what its interface says it carries].
+    /// Limit what each host sends, in b/s, kb/s, Mb/s or Gb/s (for example 900Mb/s), shared by this
+    /// user's casts that have --rate [default: the speed of the sender's interface].
     #[arg(long)]
     rate: Option<BitsPerSec>,
     /// Show how far the slowest receiver is, how fast, and how long it will take.

@@ -24,10 +24,10 @@ pub(crate) enum QosCommand {
     /// Show the tables that keep the classes of an InfiniBand network apart, and the shares that
     /// they give.
     Plan {
-        /// The text that ibnetdiscover prints: what each switch gets, and which ports cannot have it.
+        /// Read the switches from this output of ibnetdiscover, and show what each one gets.
         #[arg(long, value_name = "FILE")]
         switches: Option<PathBuf>,
-        /// What smpquery said of the ports of these switches before, for the lanes that they have.
+        /// Read the lanes of ports from answers that `verify --record` kept in this directory.
         #[arg(long, value_name = "DIR", requires = "switches")]
         recorded: Option<PathBuf>,
         #[command(flatten)]
@@ -35,10 +35,10 @@ pub(crate) enum QosCommand {
     },
     /// Print the settings of that plan for a program that sets them.
     Emit {
-        /// Which program.
+        /// Print the settings for this program.
         #[arg(long = "for", value_name = "PROGRAM")]
         target: EmitTarget,
-        /// The interface that is named in the text.
+        /// Name this interface in commands of tc, dcb and mlnx_qos.
         #[arg(long, default_value = "eth0")]
         interface: String,
         #[command(flatten)]
@@ -47,16 +47,16 @@ pub(crate) enum QosCommand {
     /// Ask every port of the network whether it has what is planned; the status is 3 when one has
     /// something else. `ibnetdiscover > net.txt` first.
     Verify {
-        /// The text that ibnetdiscover prints.
+        /// Read the switches from this output of ibnetdiscover.
         #[arg(long)]
         switches: PathBuf,
-        /// Read what smpquery said before from files in this directory.
+        /// Compare answers that --record kept in this directory, instead of asking.
         #[arg(long, value_name = "DIR", conflicts_with_all = ["record", "ibsim"])]
         recorded: Option<PathBuf>,
-        /// Keep what it says in this directory.
+        /// Keep the answers of smpquery and saquery in this directory.
         #[arg(long, value_name = "DIR")]
         record: Option<PathBuf>,
-        /// The network is one of ibsim, which does not keep the high limit.
+        /// Leave out the high limit, which a network of ibsim does not keep.
         #[arg(long, conflicts_with = "record")]
         ibsim: bool,
         /// Ask the subnet manager too, as a client does, which level the paths between the adapter with this local
@@ -66,17 +66,17 @@ pub(crate) enum QosCommand {
         #[command(flatten)]
         network: QosNetwork,
     },
-    /// Tell what is wrong with an opensm.conf, a sentence for each fault; the status is then 3.
+    /// Check an opensm.conf: a sentence for each fault, and status 3 when there is one.
     Check {
-        /// The options of OpenSM.
+        /// The opensm.conf to check.
         conf: PathBuf,
-        /// What packets carry.
+        /// Set the MTU of the network, 256B to 4KiB.
         #[arg(long, value_name = "BYTES", default_value = "2KiB")]
         payload: Bytes,
-        /// The QoS policy of the same network (qos-policy.conf).
+        /// Check this QoS policy of the same network too (qos-policy.conf).
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
-        /// Its partitions (partitions.conf), for the P_Keys of the policy.
+        /// Read the partitions for the P_Keys of the policy from this file (partitions.conf).
         #[arg(long, value_name = "FILE", requires = "policy")]
         partitions: Option<PathBuf>,
     },
@@ -85,13 +85,13 @@ pub(crate) enum QosCommand {
 /// The network that a plan is for.
 #[derive(Debug, Args)]
 pub(crate) struct QosNetwork {
-    /// A shipped fabric by its name, or a file, whose packets it is for.
+    /// Take the MTU from this shipped fabric or fabric file.
     #[arg(long, conflicts_with = "conf")]
     pub(crate) fabric: Option<String>,
-    /// The present options of OpenSM: whether service levels are free under its routing.
+    /// Read the present opensm.conf; the plan is refused if its routing engine uses service levels.
     #[arg(long)]
     pub(crate) conf: Option<PathBuf>,
-    /// What packets carry, where no fabric says it.
+    /// Set the MTU of the network, 256B to 4KiB, where no fabric says it.
     #[arg(long, value_name = "BYTES", default_value = "4KiB", conflicts_with = "fabric")]
     pub(crate) payload: Bytes,
 }
