@@ -9,7 +9,8 @@
 //!   W = max(virtual time, W' + cost / weight)
 //! ```
 //! Served is the smallest R that is due; else, of the streams whose L is due, the smallest W. What is
-//! served by weight is not charged to the reservation: R' stays.
+//! served by weight is not charged to the reservation: R' stays. In R the arrival counts only where
+//! nothing waited before: a stream that is served late, behind a long request, is not late for ever.
 //!
 //! # Source
 //! Gulati, Merchant, Varman, "mClock: handling throughput variability for hypervisor IO scheduling"
@@ -48,11 +49,20 @@ pub enum ServiceChoice<K> {
 #[derive(Clone, Debug)]
 struct Stream {
     share: ServiceShare,
-    waiting: VecDeque<(LocalNs, Bytes)>,
+    waiting: VecDeque<WaitingRequest>,
     /// Tags of what was served last.
     served: StreamTags,
     /// Tags of the head.
     head: StreamTags,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WaitingRequest {
+    arrival: LocalNs,
+    /// From when on the reservation pays for it: its arrival, if nothing waited before it. A stream
+    /// that always had something keeps what its reservation owes it.
+    owed_from: LocalNs,
+    cost: Bytes,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -114,7 +124,9 @@ impl<K: Ord + Copy> TagScheduler<K> {
     /// Adds a request of `cost` to a stream that has a share; others have none and do not wait.
     pub fn request(&mut self, now: LocalNs, key: K, cost: Bytes) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
-        stream.waiting.push_back((now, Bytes(cost.0.min(COST_MAX))));
+        let owed_from = if stream.waiting.is_empty() { now } else { LocalNs(0) };
+        let cost = Bytes(cost.0.min(COST_MAX));
+        stream.waiting.push_back(WaitingRequest { arrival: now, owed_from, cost });
         if stream.waiting.len() == 1 {
             stream.tag_head(self.virtual_time);
         }
@@ -171,15 +183,17 @@ enum ServicePhase {
 impl Stream {
     /// Computes the tags of the head.
     fn tag_head(&mut self, virtual_time: u128) {
-        let Some((arrival, cost)) = self.waiting.front() else { return };
+        let Some(request) = self.waiting.front() else { return };
+        let WaitingRequest { arrival, owed_from, cost } = *request;
         let ServiceShare { reservation, weight, limit } = self.share;
-        let behind =
-            |before: u128, rate| tag(*arrival).max(before.saturating_add(tag_time(*cost, rate)));
+        let behind = |from: LocalNs, before: u128, rate| {
+            tag(from).max(before.saturating_add(tag_time(cost, rate)))
+        };
         let part = (u128::from(cost.0) << TAG_BITS) / u128::from(weight);
         // Without a rate of its own a reservation never pays; without a limit nothing forbids.
         self.head = StreamTags {
-            reservation: behind(self.served.reservation, reservation),
-            limit: limit.map_or(0, |limit| behind(self.served.limit, limit)),
+            reservation: behind(owed_from, self.served.reservation, reservation),
+            limit: limit.map_or(0, |limit| behind(arrival, self.served.limit, limit)),
             turn: virtual_time.max(self.served.turn).saturating_add(part),
         };
     }
@@ -267,6 +281,13 @@ mod tests {
         tags.request(LocalNs(9), 'a', Bytes(1));
         (0..15).for_each(|_| assert_eq!(tags.choose(LocalNs(9)), ServiceChoice::Serve('b')));
         assert_eq!(tags.choose(LocalNs(9)), ServiceChoice::Idle);
+    }
+
+    #[test]
+    fn choose__a_reservation_holds_beside_long_requests() {
+        let shares = [share(0, 2, None), share(0, 1, None), share(0, 3, None), share(16, 1, None)];
+        let bytes = served(&shares, &[50, 50, 1_415, 50], 1_000_000);
+        assert!(bytes[3] >= 158_000, "{bytes:?}");
     }
 
     proptest! {
