@@ -495,7 +495,7 @@ impl SendStream {
     /// Leaves `late`, for which nobody looked at this stream though its time had come, out of the
     /// peer's silence: a process that was stopped has not listened.
     pub(super) fn excuse(&mut self, late: Nanos) {
-        self.last_heard = self.last_heard + late;
+        self.last_heard += late;
     }
 
     /// Gives everything up, and begins a new stream.
