@@ -2,8 +2,8 @@
 //! virtual link. `cargo xtask bench sealed`: its goodput with keys beside libfabric's providers, on
 //! the same link. `cargo xtask bench shm`: the shared-memory wire beside Open MPI's (module `shm`).
 //! `cargo xtask bench shmem`: the OpenSHMEM library beside Open MPI's (module `shmem`), with
-//! `--far` between two hosts (module `shmem_far`). `cargo xtask bench crowd`: an allreduce among more ranks than processors, beside Open MPI's (module
-//! `crowd`). `cargo xtask bench ofi`: the libfabric wire beside libfabric alone, on the same link
+//! `--far` between two hosts (module `shmem_far`). `cargo xtask bench crowd`: an allreduce among
+//! more ranks than processors, beside Open MPI's (module `crowd`). `cargo xtask bench ofi`: the libfabric wire beside libfabric alone, on the same link
 //! (module `ofi`). `cargo xtask bench start`: how long ranks take to find each other (module
 //! `start`). `cargo xtask bench reliable`: reliable messages over UDP beside TCP, with and without
 //! loss (module `reliable`). `cargo xtask bench rails`: one and two rails, and one that fails and

@@ -27,14 +27,13 @@ use crate::waiting::{self, REST_MAX, Rest, Waitable};
 use crate::wake_signal::WakeSignal;
 use crate::{RuntimeError, clock};
 
-/// How long the progress thread pauses after it found that other threads had stepped: as long as
-/// one of them yields before it sleeps.
-const STAND_BACK: Duration = Duration::from_micros(200);
 /// Polls of a waiting thread before it yields where nobody else wants the processor, and how long
 /// it yields before it sleeps: a wake-up takes 15 to 30 us (measured), so one is worth it only when
 /// nothing came for some time.
 const POLLS: u32 = 16;
 const YIELDS: Nanos = Nanos::from_micros(200);
+/// How long the progress thread pauses after it found that other threads had stepped.
+const STAND_BACK: Duration = Duration::from_nanos(YIELDS.0);
 /// Between two looks at a wire that has no descriptor to sleep on.
 const LOOK: Duration = Duration::from_micros(50);
 
@@ -81,9 +80,7 @@ impl<E: Engine> LockedEngine<E> {
         let events = &mut self.events;
         let on_event = &mut |event| events.push(event);
         self.next = self.driver.flush(&mut *self.wire, on_event, Some(application));
-        for event in self.events.drain(..) {
-            application.event(event);
-        }
+        self.deliver(application);
     }
 
     /// Does all that can be done now. Returns whether anything was.
@@ -93,10 +90,12 @@ impl<E: Engine> LockedEngine<E> {
             self.driver.step_with(&mut *self.wire, &mut |event| events.push(event), application);
         self.next = progress.next;
         let did = progress.inputs > 0 || !self.events.is_empty();
-        for event in self.events.drain(..) {
-            application.event(event);
-        }
+        self.deliver(application);
         did
+    }
+
+    fn deliver(&mut self, application: &mut impl Application<E>) {
+        self.events.drain(..).for_each(|event| application.event(event));
     }
 }
 

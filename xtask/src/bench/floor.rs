@@ -1,5 +1,5 @@
-//! What plain sockets take for a message of 64 bytes in turns between two virtual hosts: the floor
-//! below any library over the same link, in the same run.
+//! Half round trips of 64 bytes by plain sockets between two virtual hosts: the floor below any
+//! library over the same link, in the same run.
 //!
 //! # Model
 //! One end sends and polls for the answer, the other polls and answers; neither sleeps. The figures
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-/// Where the far end waits, over either.
+/// The port of the far end, for either protocol.
 const PORT: u16 = 7801;
 /// Bytes of a message.
 const LENGTH: usize = 64;
@@ -23,7 +23,7 @@ const TURNS: usize = 10_000;
 /// Longest wait for an answer, or for the far end to be there.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a ping-pong runs over.
+/// The socket of a ping-pong.
 enum Plain {
     Tcp(TcpStream),
     Udp(UdpSocket),
@@ -84,7 +84,7 @@ pub(super) fn answer(wire: &str, at: IpAddr) -> Result<()> {
     Ok(())
 }
 
-/// The tenth and the median of half round trips over `wire` to `to`, in ns.
+/// Measures half round trips over `wire` to `to`: the tenth and the median, in ns.
 pub(super) fn ask(wire: &str, from: IpAddr, to: IpAddr) -> Result<[f64; 2]> {
     let mut plain = if wire == "tcp" {
         let stream = connected(to)?;
@@ -112,7 +112,7 @@ pub(super) fn ask(wire: &str, from: IpAddr, to: IpAddr) -> Result<[f64; 2]> {
     Ok([at(TURNS / 10)?, at(TURNS / 2)?])
 }
 
-/// A connection to the far end, once it listens.
+/// Connects to the far end, once it listens.
 fn connected(to: IpAddr) -> Result<TcpStream> {
     let begun = Instant::now();
     loop {

@@ -32,8 +32,8 @@ impl Link {
         Self::kept_by(&["-n", "--", "cat"])
     }
 
-    /// Likewise, and the far end is a host of its own to programs: it has its own name, and its
-    /// `/sys` lists its own interfaces. Needs root.
+    /// Makes the same link to a far end that programs take for another host: it has its own name, and
+    /// its `/sys` lists its own interfaces. Needs root.
     pub(super) fn to_host(name: &str) -> Result<Self> {
         let script = "mount -t sysfs sysfs /sys && hostname \"$0\" && exec cat";
         Self::kept_by(&["-num", "--", "sh", "-c", script, name])
@@ -57,7 +57,7 @@ impl Link {
         Ok(link)
     }
 
-    /// The process in the far end's namespaces.
+    /// Returns the process that keeps the far end's namespaces.
     pub(super) fn keeper(&self) -> u32 {
         self.keeper.id()
     }

@@ -37,14 +37,14 @@ use super::shm::directory;
 use super::shmem::{SOURCE, build_library, compile_own, figure};
 use super::{BenchArguments, INSIDE, build_program, is_root, load, parse, spread};
 
-/// What chooses this bench.
+/// The flag that chooses this bench.
 pub(super) const FAR_FLAG: &str = "--far";
-/// The two ends of the floor, which this program runs as on the two hosts.
+/// The words that make this program one end of the floor, on either host.
 const ANSWER: &str = "--answer";
 const ASK: &str = "--ask";
 /// Longest run in s; one that hangs is ended by `timeout`.
 const DEADLINE_S: &str = "60";
-/// Ours by the wire that is asked for.
+/// Our contestants: the name of the wire, and the variables that choose it.
 const OWN: [(&str, &[(&str, &str)]); 3] = [
     ("udp", &[("SHMEM_WIRE", "udp"), ("SHMEM_INSECURE", "1")]),
     ("udp sealed", &[("SHMEM_WIRE", "udp"), ("SHMEM_INSECURE", "0")]),
@@ -52,12 +52,12 @@ const OWN: [(&str, &[(&str, &str)]); 3] = [
 ];
 const NAMED: &str = "named peer";
 const UCX: &str = "Open MPI";
-/// What lets Sandia's library use the veth pair: libfabric calls the network of an address the
-/// fabric.
+/// Variables by which Sandia's library uses the veth pair: libfabric calls the network of an address
+/// the fabric.
 const NAMED_ENVIRONMENT: [(&str, &str); 2] =
     [("SHMEM_OFI_PROVIDER", "tcp"), ("SHMEM_OFI_FABRIC", "10.78.0.0/24")];
 
-/// What is wanted of a row.
+/// The goal of a row.
 #[derive(Clone, Copy)]
 enum Goal {
     Nothing,
@@ -116,7 +116,7 @@ pub(super) fn run(arguments: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The options, and the installation of a peer.
+/// Parses the options, and the installation of a peer.
 fn options(arguments: &[String]) -> Result<(BenchArguments, Option<PathBuf>)> {
     let mut rest: Vec<String> = arguments.iter().filter(|a| *a != FAR_FLAG).cloned().collect();
     let mut peer = std::env::var_os("SOS_PREFIX").map(PathBuf::from);
@@ -191,7 +191,7 @@ fn contend(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Our contestant over the wire of this name; plain sockets have the bare names.
+/// Returns the name of our contestant over `wire`; plain sockets have the bare names.
 fn own_name(wire: &str) -> &'static str {
     match wire {
         "udp" => "clearway udp",
@@ -277,7 +277,7 @@ fn agent(directory: &Path, link: &Link) -> Result<()> {
 }
 
 impl FarContest {
-    /// One run of a contestant; what it said.
+    /// Runs a contestant once, and returns its output.
     fn measure(&self, name: &'static str) -> Result<String> {
         if FLOORS.contains(&name) {
             return self.floor(name);
@@ -303,7 +303,8 @@ impl FarContest {
         Ok(said)
     }
 
-    /// What runs a launcher on the near host's core, with our `ssh` first in the path.
+    /// Returns a command that runs a launcher on the near host's core, with our `ssh` first in the
+    /// path.
     fn launcher(&self) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = Command::new("timeout");
@@ -312,7 +313,7 @@ impl FarContest {
         command
     }
 
-    /// The launcher of a peer, up to the program.
+    /// Adds the launcher of a peer to `command`, up to the program.
     fn peer(&self, name: &'static str, command: &mut Command) {
         let agent = self.directory.join("ssh");
         if name == NAMED {
@@ -332,7 +333,7 @@ impl FarContest {
         command.args(["-x", "UCX_TLS=tcp,self", "-n", "2"]).envs(OPEN_MPI_AS_ROOT);
     }
 
-    /// Plain sockets in turns.
+    /// Measures plain sockets in turns.
     fn floor(&self, wire: &str) -> Result<String> {
         let own = std::env::current_exe().context("the path of this program")?;
         let (here, there) = (NEAR.to_string(), FAR.to_string());
@@ -360,7 +361,7 @@ fn collect(contest: &'static str, text: &str, seen: &mut FarSeen) {
     }
 }
 
-/// The median over rounds of the tenths and of the medians.
+/// Returns the median over rounds of the tenths and of the medians.
 fn medians(seen: &FarSeen, contest: &'static str, row: &'static str) -> Option<[f64; 2]> {
     let rounds = seen.get(&(contest, row))?;
     let of = |part: usize| {
@@ -370,14 +371,14 @@ fn medians(seen: &FarSeen, contest: &'static str, row: &'static str) -> Option<[
     Some([of(0)?, of(1)?])
 }
 
-/// The least of those contestants that have one in this row: of tenths, and of medians.
+/// Returns the least tenth and the least median that `contests` have in this row.
 fn best(seen: &FarSeen, contests: &[&'static str], row: &'static str) -> Option<[f64; 2]> {
     let both = contests.iter().filter_map(|contest| medians(seen, contest, row));
     both.reduce(|a, b| [a[0].min(b[0]), a[1].min(b[1])])
 }
 
-/// The ratios of each of our wires to the best peer, and what is wanted. On a busy machine medians
-/// say more about its other work than tenths do, and the two are printed for that.
+/// Writes the ratios of each of our wires to the best peer, and the goal. On a busy machine other work
+/// changes medians more than tenths, so that both are printed.
 fn judged(seen: &FarSeen, row: &'static str, goal: Goal) -> String {
     let mut text = String::new();
     let peer = best(seen, &[NAMED, UCX], row);
@@ -440,7 +441,7 @@ fn record(options: &BenchArguments, loaded: f64, seen: &FarSeen) -> Value {
 mod tests {
     use super::*;
 
-    /// A contestant's lines where every row has this median.
+    /// Returns a contestant's output in which every row has this median.
     fn said(p50: f64) -> String {
         ROWS.iter().map(|(row, _)| format!("{row} 1.0 {p50} 40 40\n")).collect()
     }

@@ -78,9 +78,9 @@ pub struct StreamConfig {
     pub backlog: usize,
     /// Where the digest of what arrived is taken.
     pub check: DigestPolicy,
-    /// How long the acknowledgement of a whole message may wait, for one of several messages and
-    /// until the application has answered: an acknowledgement costs as much as a message. At most
-    /// 500 us count.
+    /// How long the acknowledgement of a whole message is delayed, at most 500 us. Several messages
+    /// then share one, and the application answers first: an acknowledgement costs the processor as
+    /// much as a message.
     pub answer_soon: Nanos,
 }
 

@@ -492,8 +492,8 @@ impl SendStream {
         if self.is_idle() { Nanos::ZERO } else { now.since(self.last_heard) }
     }
 
-    /// Leaves `late`, for which nobody looked at this stream though its time had come, out of the
-    /// peer's silence: a process that was stopped has not listened.
+    /// Subtracts `late`, the delay of this end's own timer, from the peer's silence: a process that
+    /// was stopped could not receive.
     pub(super) fn excuse(&mut self, late: Nanos) {
         self.last_heard += late;
     }

@@ -3,10 +3,9 @@
 //! # Model
 //! What is posted becomes a command of [`ReliableNode`], what it tells an arrival. Its driver is
 //! flushed in every post and stepped in every poll, and between them when [`Wire::deadline`] says
-//! so. Bodies
-//! of arrived messages lie in this rank's inboxes, which are [`RegionId::RECEIVE`] here, and are
-//! free again with the next poll. Two regions of the wire below are ours: inboxes, and bodies of
-//! messages without a token.
+//! so. Bodies of arrived messages lie in this rank's inboxes, which are [`RegionId::RECEIVE`] here,
+//! and are free again with the next poll. Two regions of the wire below are ours: inboxes, and
+//! bodies of messages without a token.
 //!
 //! # Invariants
 //! I1. Memory of an operation with a token is read, perhaps again, until the token is back.

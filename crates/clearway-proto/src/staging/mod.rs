@@ -36,9 +36,8 @@
 //! # Recovery
 //! Groups are read in order until the next one is not there whole. Every header names the highest
 //! group that was known to be synced when it was written, and the superblock one when the log was
-//! last at rest. A group above all such numbers, wherever
-//! one can be found, is a torn tail: a client never learned that it is safe, and the log ends before
-//! it. A group at or below is *damaged*: a bad body puts its files into quarantine, and a bad front
+//! last at rest. A group above the highest such number that is found is a torn tail: no client
+//! learned that it is safe, and the log ends before it. A group at or below is *damaged*: a bad body puts its files into quarantine, and a bad front
 //! refuses the log, because nobody knows what it changed.
 //!
 //! # Failures of the disk

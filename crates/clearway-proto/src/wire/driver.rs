@@ -203,8 +203,7 @@ impl<E: Engine> Driver<E> {
             }
             self.apply(now, wire, on_event, &mut applier);
             if given == 0 && self.completed.is_empty() && self.shown.is_empty() {
-                let wakes = [self.next_wake(self.engine.deadline()), wire.deadline()];
-                return wakes.into_iter().flatten().min();
+                return self.next_wake(self.engine.deadline(), wire);
             }
         }
         Some(wire.now())
@@ -229,20 +228,17 @@ impl<E: Engine> Driver<E> {
             // An operation of a command may have ended at once, with nothing else to wake this
             // engine.
             if given == 0 && self.completed.is_empty() && self.shown.is_empty() {
-                let next = [self.next_wake(deadline), wire.deadline()].into_iter().flatten().min();
-                return Progress { inputs, next };
+                return Progress { inputs, next: self.next_wake(deadline, wire) };
             }
         }
         Progress { inputs, next: Some(wire.now()) }
     }
 
-    /// Returns when the engine, whose deadline this is, or a held operation wants the next step.
-    fn next_wake(&self, deadline: Option<LocalNs>) -> Option<LocalNs> {
+    /// Returns when the engine, whose deadline this is, a held operation or the wire wants the next
+    /// step.
+    fn next_wake(&self, deadline: Option<LocalNs>, wire: &dyn Wire) -> Option<LocalNs> {
         let held = self.held.first_key_value().map(|((at, _), _)| *at);
-        match (deadline, held) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [deadline, held, wire.deadline()].into_iter().flatten().min()
     }
 
     /// Runs one poll and everything that follows from it; returns the number of inputs given, and

@@ -39,9 +39,13 @@ impl Together<'_> {
             self.tell(own, bytes, |index, words| {
                 for at in 0..count {
                     let value = words.read::<T>(at);
-                    let is_first = index == 0;
-                    let all = if is_first { value } else { T::combine(op, result.read(at), value) };
-                    result.write(at, all);
+                    result.write(
+                        at,
+                        match index {
+                            0 => value,
+                            _ => T::combine(op, result.read(at), value),
+                        },
+                    );
                 }
             });
             into.put(result, bytes);

@@ -375,7 +375,7 @@ impl Far {
         }
     }
 
-    /// Hears an event of the engine. The engine is locked.
+    /// Handles an event of the engine, which is locked.
     fn hear(&self, job: &Job, event: QueueEvent) {
         match event {
             QueueEvent::Ended { context, peer, count } => {

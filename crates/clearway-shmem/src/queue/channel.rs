@@ -50,13 +50,13 @@ pub const ENDGAME: i32 = 2;
 #[derive(Clone, Copy, Debug)]
 struct Member {
     parts: Parts,
-    /// Bytes pushed to it; how many of them it was told of; how many it had popped when this PE
-    /// last looked.
+    /// Bytes pushed to it; how many of them were announced to it; how many it had popped when this
+    /// PE last looked.
     pushed: u64,
     told: u64,
     popped_there: u64,
-    /// Bytes popped from it; how many of them it was told of; those that it had told of when this
-    /// PE last looked.
+    /// Bytes popped from it; how many of them were reported to it; how many pushed bytes it had
+    /// announced when this PE last looked.
     popped: u64,
     reported: u64,
     told_here: u64,
@@ -182,8 +182,8 @@ impl ChannelQueue {
         self.team
     }
 
-    /// Ends the queue for all members, which were told of everything; whether it was empty
-    /// everywhere.
+    /// Ends the queue for all members, after everything was announced to them. Returns whether it was
+    /// empty everywhere.
     pub(super) fn release(&mut self, job: &'static Job) -> Result<bool, Fault> {
         let waits = self.members.iter().any(|member| member.parts.told() != member.popped);
         let mut is_empty = true;

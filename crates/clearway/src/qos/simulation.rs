@@ -1,4 +1,4 @@
-//! What share of a link each class gets in a short run of the simulated fabric, beside what the
+//! The share of a link that each class gets in a short run of the simulated fabric, and what the
 //! arbiter's formula says.
 //!
 //! # Model

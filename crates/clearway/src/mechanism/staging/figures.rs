@@ -1,4 +1,4 @@
-//! The figures of the test, and the published ones beside them.
+//! The figures of the test, and those that the study published.
 
 use clearway_proto::stats::{Quantile, QuantileValue};
 

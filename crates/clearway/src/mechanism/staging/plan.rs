@@ -210,8 +210,8 @@ impl CaseMaker<'_> {
     }
 }
 
-/// Returns `cases` with what is written on each lane of the low table beside the application on its
-/// own lane, and with the application on each beside what is written on the first; nothing where
+/// Returns `cases` for each lane of the low table: with the writers on it and the application on its
+/// own lane, then with the application on it and the writers on the first lane. Returns nothing where
 /// adapters have no tables of such lanes.
 fn swept(spec: &FabricSpec, cases: &[StagingCase]) -> Vec<StagingCase> {
     let Arbiter::Tables(tables) = &spec.arbitration.host else { return Vec::new() };
