@@ -32,6 +32,8 @@ const FILES: usize = 6;
 const LONGEST: u64 = 12 << 20;
 /// A small disk: fewer bytes than most trials have.
 const SMALL: &str = "size=6m";
+/// The longest older file on a small disk: all of them fit.
+const LONGEST_OLDER_SMALL: u64 = LONGEST / 16;
 /// How often the watcher looks.
 const WATCH_EVERY: Duration = Duration::from_millis(3);
 /// The longest that a cast may take: longer than the patience of all that it waits for.
@@ -171,13 +173,15 @@ impl Trial {
                     mount.stderr(Stdio::null()).status().is_ok_and(|status| status.success());
             }
             fs::create_dir_all(&tree)?;
+            let is_small = receiver + 1 == RECEIVERS && trial.has_small_disk;
+            let longest = if is_small { LONGEST_OLDER_SMALL } else { LONGEST / 4 };
             for number in 0..FILES {
                 // What is there already: nothing, or an older file with some of the same blocks.
                 if draws.below(3) == 0 {
                     let mut older = trial.versions[number][0].clone();
                     let at = draws.below(older.len() as u64) as usize;
                     older.get_mut(at).into_iter().for_each(|byte| *byte ^= 1);
-                    older.truncate(LONGEST as usize / 4);
+                    older.truncate(longest as usize);
                     let mut file = fs::File::create(tree.join(number.to_string()))?;
                     file.write_all(&older)?;
                     // The same length and the same tick of the clock would be the same file.

@@ -198,8 +198,16 @@ pub(super) fn ports(text: &str) -> Result<Vec<PortAddress>, (u32, String)> {
     Ok(ports)
 }
 
+/// Words with which programs of infiniband-diags begin the line of a failure.
+const FAILURES: [&str; 2] = ["ibwarn:", "iberror:"];
+
 fn not_understood(content: &str, what: &str) -> String {
     let shown: String = content.chars().take(40).collect();
+    if FAILURES.iter().any(|word| content.starts_with(word)) {
+        return format!(
+            "ibnetdiscover failed: `{shown}`; run it as root on a host with an InfiniBand port"
+        );
+    }
     format!(
         "`{shown}` is no {what} as ibnetdiscover writes them; give its plain output, without -p, -l or --grouping"
     )

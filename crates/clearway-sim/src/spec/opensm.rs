@@ -59,6 +59,10 @@ pub(super) struct PortTables {
     pub(super) lane_of_level: [u8; 16],
 }
 
+/// What is said of a file that leaves QoS off.
+const QOS_OFF: &str =
+    "`qos` is not TRUE: OpenSM sets none of these tables unless it is started with -Q";
+
 /// What an opensm.conf says about lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OpensmConf {
@@ -83,10 +87,7 @@ pub(super) fn parse(text: &str) -> Result<OpensmConf, (u32, String)> {
         ));
     }
     if !is_on {
-        remarks.push(
-            "`qos TRUE` is not there: unless OpenSM runs with -Q, it sets none of these tables"
-                .to_owned(),
-        );
+        remarks.push(QOS_OFF.to_owned());
     }
     conf(&options, remarks)
 }

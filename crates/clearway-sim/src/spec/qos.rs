@@ -61,7 +61,7 @@ impl QosPlan {
     pub fn new(payload: Bytes) -> Result<Self, String> {
         if !PAYLOADS.contains(&payload.0) {
             return Err(format!(
-                "no port carries {payload} in a packet; 256B to 4KiB work, in powers of two"
+                "no InfiniBand port carries {payload} in a packet; 256B to 4KiB work, in powers of two"
             ));
         }
         let levels = opensm::LEVELS;

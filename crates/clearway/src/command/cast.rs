@@ -3,12 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use clearway_proto::base::BitsPerSec;
 
 use crate::mechanism::cast::{CastRequest, PORT, cast, receive, serve};
-use crate::run::exit::Exit;
+use crate::run::exit::{Exit, UsageError};
 
 /// The other ends of a cast.
 #[derive(Debug, Subcommand)]
@@ -60,9 +60,9 @@ pub(crate) struct CastFlags {
     /// With ssh: the path of this program on the hosts [default: the same as here].
     #[arg(long, value_name = "PATH", conflicts_with = "key")]
     remote_program: Option<PathBuf>,
-    /// The name of what comes from standard input or --exec.
-    #[arg(long, default_value = "stream")]
-    name: String,
+    /// Name what comes from standard input or --exec [default: stream].
+    #[arg(long)]
+    name: Option<String>,
     /// Cast what this line for the shell prints; if it fails, the cast does, and what was there
     /// stays.
     #[arg(long, value_name = "PROGRAM", conflicts_with = "paths")]
@@ -94,7 +94,8 @@ pub(super) fn command(flags: &CastFlags) -> Result<Exit> {
         }
         Some(CastCommand::Receive) => receive(),
         None if flags.paths.is_empty() && flags.exec.is_none() => {
-            bail!("say what to cast: a file, a directory, or - for standard input")
+            let sentence = "say what to cast: a file, a directory, or - for standard input";
+            Err(UsageError::new(sentence).into())
         }
         None => cast(&CastRequest {
             paths: flags.paths.clone(),

@@ -68,10 +68,10 @@ pub(crate) enum QosCommand {
     },
     /// Check an opensm.conf: a sentence for each fault, and status 3 when there is one.
     Check {
-        /// The opensm.conf to check.
+        /// The opensm.conf to check; `opensm -c FILE` writes the settings in force.
         conf: PathBuf,
         /// Set the MTU of the network, 256B to 4KiB.
-        #[arg(long, value_name = "BYTES", default_value = "2KiB")]
+        #[arg(long, value_name = "BYTES", default_value = "4KiB")]
         payload: Bytes,
         /// Check this QoS policy of the same network too (qos-policy.conf).
         #[arg(long, value_name = "FILE")]
@@ -141,7 +141,10 @@ fn plan(network: &QosNetwork) -> Result<QosPlan> {
         let (shown, text) = (conf.display().to_string(), read(conf)?);
         is_level_free(SourceText { file: &shown, text: &text })?;
     }
-    QosPlan::new(payload).map_err(|why| anyhow!(why))
+    QosPlan::new(payload).map_err(|why| match &network.fabric {
+        Some(fabric) => anyhow!("fabric {fabric}: {why}"),
+        None => anyhow!(why),
+    })
 }
 
 /// Returns what the ports of a network have at present, if its opensm.conf is given.
@@ -171,7 +174,7 @@ fn verify(
     source: &AnswerSource,
 ) -> Result<Exit> {
     let mut found = differences(plan, ports, source)?;
-    let mut asked = format!("{} ports", ports.len());
+    let mut asked = counted(ports.len(), "port");
     if let Some(from) = paths_from {
         let is_adapter = |port: &PortAddress| !port.is_switch && port.lid == from;
         if !ports.iter().any(is_adapter) {
@@ -179,7 +182,7 @@ fn verify(
         }
         let (paths, other) = path_differences(plan, ports, from, source)?;
         found.extend(other);
-        asked.push_str(&format!(", {paths} paths"));
+        asked.push_str(&format!(", {}", counted(paths, "path")));
     }
     let mut page: String = found.iter().map(|difference| format!("{difference}\n")).collect();
     if matches!(source, AnswerSource::Simulated) {
@@ -191,11 +194,16 @@ fn verify(
     let differ = if found.is_empty() {
         "all as planned".to_owned()
     } else {
-        format!("{} differences", found.len())
+        counted(found.len(), "difference")
     };
     page.push_str(&format!("{asked}: {differ}\n"));
     print(&page)?;
     Ok(if found.is_empty() { Exit::Good } else { Exit::Congested })
+}
+
+/// Returns `count` and the noun in its number.
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Returns the faults of an opensm.conf, each with the name of the file.
@@ -251,7 +259,7 @@ mod tests {
         assert_eq!(payload(&network(Some("edr"), None, 1)), Bytes(4096), "the fabric's");
         assert_eq!(payload(&network(None, None, 2048)), Bytes(2048));
         let sentence = plan(&network(None, None, 1500)).expect_err("Ethernet's").to_string();
-        assert!(sentence.contains("no port carries"), "{sentence}");
+        assert!(sentence.contains("no InfiniBand port carries"), "{sentence}");
         let conf = std::env::temp_dir().join(format!("clearway-qos-{}", std::process::id()));
         std::fs::write(&conf, "routing_engine torus-2QoS\n").expect("written");
         let sentence =

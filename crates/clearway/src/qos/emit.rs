@@ -224,11 +224,15 @@ fn ucx(plan: &QosPlan) -> String {
 fn nft() -> String {
     let line = |class: Class| {
         let (priority, mark) = (class.index() + 1, class.dscp().0);
-        format!("        meta mark {priority} ip dscp set {mark} # {class}\n")
+        format!(
+            "        meta mark {priority} ip dscp set {mark} # {class}\n        meta mark {priority} ip6 dscp set {mark}\n"
+        )
     };
     format!(
         "# Packets of sockets with SO_MARK 1 to 5 get the code point of a class; classes: {}.\n\
-         table ip clearway-qos {{\n    chain leaves {{\n        type route hook output priority mangle; policy accept;\n{}    }}\n}}\n",
+         # The first two lines make this text take the place of an older one: nft -f FILE.\n\
+         table inet clearway-qos\ndelete table inet clearway-qos\n\
+         table inet clearway-qos {{\n    chain leaves {{\n        type route hook output priority mangle; policy accept;\n{}    }}\n}}\n",
         commas(|class| class.name().to_owned()),
         lines(line)
     )

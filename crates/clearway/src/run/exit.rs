@@ -1,6 +1,7 @@
 //! The ways in which the program ends: part of its interface, in `clearway --help` and
 //! `docs/method.md`.
 
+use std::fmt;
 use std::process::ExitCode;
 
 /// An exit status.
@@ -10,6 +11,8 @@ pub(crate) enum Exit {
     Good = 0,
     /// Could not be done: the sentence on standard error says why.
     Failed = 1,
+    /// The command line asks for something that cannot be; nothing was begun.
+    WrongUsage = 2,
     /// The verdict is CONGESTED, a compared run is worse, or what was read of an archive has
     /// faults.
     Congested = 3,
@@ -27,10 +30,36 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// A command line that asks for something that cannot be, in one sentence.
+#[derive(Debug)]
+pub(crate) struct UsageError(String);
+
+impl UsageError {
+    /// Creates the error of this sentence.
+    pub(crate) fn new(sentence: impl Into<String>) -> Self {
+        Self(sentence.into())
+    }
+
+    /// Creates the error that says what `error` and its causes say.
+    pub(crate) fn from_error(error: &anyhow::Error) -> Self {
+        Self(format!("{error:#}"))
+    }
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
 /// Returns how a run that failed with `error` ends.
 pub(crate) fn exit_of(error: &anyhow::Error) -> Exit {
     if refuses_permission(error) {
         Exit::NoPermission
+    } else if error.is::<UsageError>() {
+        Exit::WrongUsage
     } else if error.chain().any(|cause| cause.is::<super::interrupt::Interrupted>()) {
         Exit::Interrupted
     } else {

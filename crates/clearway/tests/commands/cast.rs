@@ -504,9 +504,12 @@ fn cast__what_is_wrong_is_said_in_one_sentence() {
     fs::write(ground.from("model"), b"bytes").expect("written");
     ground.cast(&["nothing"]).expect(1, "nothing is not there");
     ground.cast(&["model", "nothing"]).expect(1, "nothing is not there");
-    ground.cast(&["model", "-"]).expect(1, "standard input (-) is cast alone");
+    ground.cast(&["model", "-"]).expect(2, "standard input (-) is cast alone");
     ground.cast(&["model", "./model"]).expect(1, "model would be there twice");
-    ground.cast(&["model", "--to", &ground.to()]).expect(1, "is named twice");
+    ground.cast(&["model", "--to", &ground.to()]).expect(2, "is named twice");
+    ground.cast(&["model", "--name", "m"]).expect(2, "--name is for what comes on standard input");
+    ground.cast(&["model", "--into", "a-%z"]).expect(2, "`%z` in the directory `a-%z` is unknown");
+    ground.cast(&["model", "--into", "../up"]).expect(1, "refused");
     ground.cast(&["model", "--into", "../up"]).expect(1, "is not below the directory");
     ground.cast(&["model", "--into", "/tmp"]).expect(1, "is not below the directory");
     let _socket = std::os::unix::net::UnixListener::bind(ground.from("socket")).expect("a socket");

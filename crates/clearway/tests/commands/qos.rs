@@ -64,8 +64,12 @@ fn check__the_study_s_file_has_four_faults_and_status_3() {
     assert_eq!((told.status.code(), text(&told)), (Some(1), String::new()));
     let emitted = text(&qos(&["emit", "--for", "opensm", "--payload", "2KiB"]));
     let conf = place.write("emitted.conf", &emitted).display().to_string();
-    let told = qos(&["check", &conf]);
+    let told = qos(&["check", &conf, "--payload", "2KiB"]);
     assert_eq!((told.status.code(), text(&told)), (Some(0), String::new()));
+    let emitted = text(&qos(&["emit", "--for", "opensm"]));
+    let conf = place.write("emitted.conf", &emitted).display().to_string();
+    let told = qos(&["check", &conf]);
+    assert_eq!((told.status.code(), text(&told)), (Some(0), String::new()), "the same default");
 }
 
 #[test]

@@ -8,7 +8,7 @@
 
 use clearway_proto::base::Bytes;
 
-use super::{FIELDS, NO_LANE, OpensmOptions, PortTables, Reading, read};
+use super::{FIELDS, NO_LANE, OpensmOptions, PortTables, QOS_OFF, Reading, read};
 use crate::spec::read::weights;
 
 /// Kinds of ports that carry traffic of jobs, and what they are.
@@ -25,10 +25,7 @@ pub(in crate::spec) fn faults(text: &str, payload: Bytes) -> Result<Vec<String>,
     let Reading { options, is_on, owner } = read(text)?;
     let mut faults = Vec::new();
     if !is_on {
-        faults.push(
-            "`qos TRUE` is not there: unless OpenSM runs with -Q, it sets none of these tables"
-                .to_owned(),
-        );
+        faults.push(QOS_OFF.to_owned());
     }
     if let Some((line, owner)) = owner {
         faults.push(format!(
@@ -209,7 +206,8 @@ mod tests {
         let right = "qos TRUE\nqos_high_limit 4\nqos_vlarb_high 1:64\nqos_vlarb_low 0:64,2:128\nqos_sl2vl 0,1,2,0,0,0,0,0,0,0,0,0,0,0,0,0\n";
         assert_eq!(found(right), Vec::<String>::new());
         for (from, to, fault) in [
-            ("qos TRUE", "", "`qos TRUE` is not there"),
+            ("qos TRUE", "", "`qos` is not TRUE"),
+            ("qos TRUE", "qos FALSE", "`qos` is not TRUE"),
             ("qos TRUE", "qos TRUE\nrouting_engine lash", "line 2: routing engine lash"),
             ("0,1,2,0", "0,1,2,3", "service levels 3 have no weight in any table"),
             ("2:128", "2:129", "no multiples of 32"),

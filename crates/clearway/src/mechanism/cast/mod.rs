@@ -49,10 +49,10 @@ use std::io::{BufRead, Write, stdin, stdout};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clearway_proto::base::BitsPerSec;
 
-use crate::run::exit::{Exit, exit_of};
+use crate::run::exit::{Exit, UsageError, exit_of};
 use crate::run::interrupt::{Interrupt, Interrupted};
 use crate::run::job;
 use crate::run::job::{ConnectedRank, CoordinatedJob, JobRole, JobSpec, LossPolicy, SealingPolicy};
@@ -65,6 +65,7 @@ use path::PathText;
 use peers::{Connector, ExpectedReceiver, ReceiverConnection};
 use progress::{ProgressLine, ProgressMode};
 use receiver::Destination;
+use receiver_list::ContactMode;
 use sender::CastOptions;
 use source::{CastSource, StreamSource};
 use summary::CastSummary;
@@ -85,8 +86,8 @@ pub(crate) struct CastRequest {
     pub(crate) port: u16,
     /// The program at hosts where ssh starts it.
     pub(crate) remote_program: Option<PathBuf>,
-    /// The name of a stream.
-    pub(crate) name: String,
+    /// The name of a stream, where it is not [`STREAM`].
+    pub(crate) name: Option<String>,
     /// A line for the shell whose output is cast.
     pub(crate) program: Option<String>,
     /// The length that a stream shall have.
@@ -98,6 +99,9 @@ pub(crate) struct CastRequest {
     pub(crate) progress: bool,
     pub(crate) json: bool,
 }
+
+/// The name of a stream that is given none.
+const STREAM: &str = "stream";
 
 /// Bytes of a secret that is made for one cast.
 const SECRET: usize = 32;
@@ -111,7 +115,13 @@ pub(crate) fn cast(request: &CastRequest) -> Result<Exit> {
     if request.to.is_empty() {
         return across_job(request);
     }
-    let hosts = receiver_list::read(&request.to)?;
+    let contact = match &request.key {
+        Some(_) => ContactMode::Listening,
+        None => ContactMode::Ssh,
+    };
+    let usage = |error: anyhow::Error| UsageError::from_error(&error);
+    let hosts = receiver_list::read(&request.to, contact).map_err(usage)?;
+    receiver_list::check_directories(&hosts, request.into.as_deref()).map_err(usage)?;
     let source = source(request)?;
     let interrupt = Interrupt::listen()?;
     let (secret, contacts) = match &request.key {
@@ -133,23 +143,42 @@ pub(crate) fn cast(request: &CastRequest) -> Result<Exit> {
     tell(request, sender::send(order(request, source, contacts, secret), interrupt))
 }
 
+/// Returns what `request` casts.
+///
+/// # Errors
+/// One sentence: options that exclude each other, or what cannot be read.
 fn source(request: &CastRequest) -> Result<CastSource> {
-    let stream = || StreamSource { program: request.program.clone(), bytes: request.expected };
-    match &request.paths[..] {
-        [] if request.program.is_some() => CastSource::stream(&request.name, stream()),
-        [path] if path.as_os_str() == "-" && request.program.is_none() => {
-            CastSource::stream(&request.name, stream())
+    let refuse = |sentence: &str| Err(UsageError::new(sentence).into());
+    if request.is_stream() {
+        let stream = StreamSource { program: request.program.clone(), bytes: request.expected };
+        return CastSource::stream(request.name.as_deref().unwrap_or(STREAM), stream)
+            .map_err(|error| UsageError::from_error(&error).into());
+    }
+    if request.program.is_some() {
+        return refuse("--exec casts what a program prints, and nothing else");
+    }
+    if request.paths.iter().any(|path| path.as_os_str() == "-") {
+        return refuse("standard input (-) is cast alone");
+    }
+    if request.expected.is_some() {
+        return refuse("--expect-bytes is for what comes on standard input, or from --exec");
+    }
+    if request.name.is_some() {
+        return refuse(
+            "--name is for what comes on standard input, or from --exec; files and directories keep their names",
+        );
+    }
+    CastSource::survey(&request.paths)
+}
+
+impl CastRequest {
+    /// Returns whether it casts what can be read only once.
+    fn is_stream(&self) -> bool {
+        match &self.paths[..] {
+            [] => self.program.is_some(),
+            [path] => path.as_os_str() == "-" && self.program.is_none(),
+            _ => false,
         }
-        _ if request.program.is_some() => {
-            bail!("--exec casts what a program prints, and nothing else")
-        }
-        _ if request.expected.is_some() => {
-            bail!("--expect-bytes is for what comes on standard input, or from --exec")
-        }
-        paths if paths.iter().any(|path| path.as_os_str() == "-") => {
-            bail!("standard input (-) is cast alone");
-        }
-        paths => CastSource::survey(paths),
     }
 }
 
@@ -179,9 +208,11 @@ fn order(
 fn tell(request: &CastRequest, summary: Result<CastSummary>) -> Result<Exit> {
     let summary = match summary {
         Err(error) if error.is::<Interrupted>() => {
-            eprintln!(
-                "clearway: interrupted; what has come stays where it is, and a cast that is repeated goes on from there"
-            );
+            let then = match request.is_stream() {
+                true => "a stream is cast anew, from its beginning",
+                false => "a repeated cast sends only what is missing",
+            };
+            eprintln!("clearway: interrupted; no receiver has a partial file; {then}");
             return Ok(Exit::Interrupted);
         }
         other => other?,
@@ -204,9 +235,8 @@ fn across_job(request: &CastRequest) -> Result<Exit> {
     };
     match job::join_or_start(&how)? {
         JobRole::Coordinator(site) if site.is_alone() => {
-            bail!(
-                "nobody is named to cast to: say --to HOSTS, or start one process a host with srun or mpirun"
-            );
+            let sentence = "no receiver is named: say --to HOSTS, or start one process on each host with srun or mpirun";
+            Err(UsageError::new(sentence).into())
         }
         JobRole::Coordinator(site) => match conduct(&site, request) {
             Ok(exit) => site.leave().map(|()| exit),

@@ -107,6 +107,8 @@ pub(super) struct CastReceiver {
     pub(super) was_parked: bool,
     /// Why it does not take part any more.
     pub(super) lost: Option<String>,
+    /// It said so itself before it compared anything: a directory that cannot be, a missing right.
+    pub(super) has_refused: bool,
     pub(super) why: Vec<(u32, String)>,
 }
 
@@ -168,7 +170,10 @@ impl CastReceiver {
                 self.outcome = Some(outcome);
                 self.ended.get_or_insert_with(Instant::now);
             }
-            FromReceiver::Failed(why) => self.lose(&tamed(&why)),
+            FromReceiver::Failed(why) => {
+                self.has_refused |= self.is_here() && self.has.is_none();
+                self.lose(&tamed(&why));
+            }
         }
     }
 }
@@ -233,6 +238,7 @@ impl CastReceivers {
                 is_parked: false,
                 was_parked: false,
                 lost: None,
+                has_refused: false,
                 why: Vec::new(),
             });
             let (to, secret, bell) = (to.clone(), secret.to_vec(), bell.clone());
@@ -265,9 +271,9 @@ impl CastReceivers {
         let absent = std::mem::replace(&mut self.checked, Instant::now()).elapsed();
         if absent > SILENCE {
             bail!(
-                "this process was stopped for {} s, and receivers do not wait for so long; what has come stays where it is, and a \
-                 cast that is repeated goes on from there",
-                absent.as_secs()
+                "this process was stopped for {} s, longer than receivers wait ({} s); repeat the cast: it sends only what is missing",
+                absent.as_secs(),
+                SILENCE.as_secs()
             );
         }
         if absent > ABSENCE {

@@ -82,11 +82,6 @@ pub(super) fn over_ssh(
         let (name, into, secret) = (host.shown(), into_of(&host), secret.to_vec());
         let program = program.to_owned();
         let connect = move || {
-            if host.port.is_some() {
-                bail!(
-                    "a port is for receivers that listen (--key); that of ssh belongs into ~/.ssh/config"
-                );
-            }
             let mut ssh = ssh_command("ssh", SSH_PATIENCE);
             // A name that begins with a dash would be an option; lists of hosts take none.
             ssh.arg(&host.name).arg(format!("exec {} {}", quoted(&program), RECEIVE.join(" ")));

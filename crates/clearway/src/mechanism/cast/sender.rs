@@ -27,7 +27,7 @@ use super::membership::{MemberEnd, MemberPort, PLACES, ROOT, group, place_of};
 use super::message::{BroadcastMembership, CHUNK, CastTask, MemberNetwork, ToReceiver};
 use super::outbox::SharedMessage;
 use super::peers::{CastReceiver, CastReceivers, ExpectedReceiver};
-use super::plan::{BlockHash, EntryKind, MissingOfAll};
+use super::plan::{BlockHash, MissingOfAll};
 use super::progress::ProgressLine;
 use super::rate_share::RateShare;
 use super::receiver::network;
@@ -420,7 +420,7 @@ impl<'p> SendingHost<'p> {
             peers,
             feeder,
             share,
-            is_stream: source.entries.iter().any(|entry| entry.kind == EntryKind::Stream),
+            is_stream: source.is_stream(),
             display,
             region,
             idle: (0..PLACES).collect(),
@@ -507,8 +507,7 @@ impl<'p> SendingHost<'p> {
         let seen = [self.stable + self.open.len() as u64, self.stable, taken];
         if self.course.is_stuck(now, seen, !self.open.is_empty()) {
             self.over = Some(Err(anyhow::anyhow!(
-                "nothing has moved for {STUCK}, though receivers answer; what has come stays where it is, and a cast that is \
-                 repeated goes on from there"
+                "nothing has moved for {STUCK}, though receivers answer; repeat the cast: it sends only what is missing"
             )));
         }
     }

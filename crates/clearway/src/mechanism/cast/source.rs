@@ -152,6 +152,11 @@ impl CastSource {
         Ok(Self { entries: vec![entry], origins: vec![nowhere], stream, ..Self::default() })
     }
 
+    /// Returns whether it can be read only once.
+    pub(super) fn is_stream(&self) -> bool {
+        self.entries.iter().any(|entry| entry.kind == EntryKind::Stream)
+    }
+
     fn add_argument(&mut self, path: &Path) -> Result<()> {
         let ends_with_slash = path.as_os_str().as_bytes().ends_with(b"/");
         // A link that is named is what it leads to.
@@ -410,8 +415,9 @@ impl CastSource {
             .origins
             .get(number as usize)
             .and_then(|origin| Some((origin, self.bases.get(origin.base)?)));
+        let stream = || self.entries.first().map(|entry| entry.path.to_string());
         place.map_or_else(
-            || "-".to_owned(),
+            || stream().unwrap_or_default(),
             |(origin, base)| shown(base.alias.as_ref().unwrap_or(&base.path.join(&origin.inside))),
         )
     }

@@ -29,6 +29,9 @@ pub(super) struct CastSummary {
     notes: Vec<String>,
     /// The receiver for which the others waited most of the time.
     slowest: Option<String>,
+    /// All that there was to cast could not be read to its end.
+    #[serde(skip)]
+    is_nothing_sent: bool,
 }
 
 /// A receiver at the end.
@@ -54,6 +57,8 @@ enum ReceiverState {
     Unchanged,
     /// Something failed.
     Incomplete,
+    /// It refused what was asked of it before anything was cast.
+    Refused,
     /// It never took part, or did not to the end.
     Lost,
 }
@@ -64,6 +69,7 @@ impl ReceiverState {
             Self::Complete => "complete",
             Self::Unchanged => "unchanged",
             Self::Incomplete => "incomplete",
+            Self::Refused => "refused",
             Self::Lost => "lost",
         }
     }
@@ -83,8 +89,10 @@ impl CastSummary {
             peers.into_iter().map(|peer| ReceiverRow::new(source, peer, begun)).collect();
         // Of streams nobody knew the length before.
         let cast = receivers.iter().map(|row| row.written).max().unwrap_or_default().max(cast);
+        let is_nothing_sent = source.is_stream() && !unsent.is_empty();
         Self {
             entries: source.entries.len(),
+            is_nothing_sent,
             cast,
             seconds: begun.elapsed().as_secs_f64(),
             receivers,
@@ -135,6 +143,12 @@ impl CastSummary {
         let of = self.receivers.len();
         let rate = size((self.cast as f64 / self.seconds.max(0.001)) as u64);
         let cast = size(self.cast);
+        if self.is_nothing_sent {
+            text.push_str(&format!(
+                "0 of {of} have it; receivers keep the file that they had under this name\n"
+            ));
+            return text;
+        }
         let everything = match self.unsent.len() {
             0 => "everything".to_owned(),
             1 => "everything but what was not sent".to_owned(),
@@ -165,14 +179,15 @@ impl ReceiverRow {
             Some(format!("{}: {why}", entry.path))
         });
         let host = peer.name;
+        let is_refusal = peer.has_refused;
         let outcome = match (peer.lost, peer.outcome) {
             (None, Some(outcome)) => outcome,
             (lost, _) => {
-                let why = lost.unwrap_or_else(|| "it did not tell how it ended".to_owned());
+                let why = lost.unwrap_or_else(|| "it did not say how it ended".to_owned());
                 let why = std::iter::once(why).chain(at_first).collect();
                 return Self {
                     host,
-                    state: ReceiverState::Lost,
+                    state: if is_refusal { ReceiverState::Refused } else { ReceiverState::Lost },
                     written: peer.taken,
                     files: 0,
                     seconds,

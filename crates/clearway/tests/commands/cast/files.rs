@@ -76,6 +76,8 @@ fn streams__one_that_is_empty_short_or_of_a_program_that_fails_replaces_nothing(
     cast(&["-"]).expect(1, "nothing came; an empty file is cast with --expect-bytes 0");
     cast(&["-", "--expect-bytes", "7"]).expect(1, "0 bytes came, and 7 were expected");
     cast(&["--exec", "printf begun; exit 3"]).expect(1, "the program failed: exit status: 3");
+    cast(&["--exec", "exit 3"]).expect(1, "not sent: s: the program failed");
+    cast(&["--exec", "exit 3"]).expect(1, "0 of 1 have it; receivers keep the file that they had");
     cast(&["--exec", "no-such-program-here"]).expect(1, "the program failed: exit status: 127");
     cast(&["--exec", "true", "--expect-bytes", "1"]).expect(1, "0 bytes came, and 1 were expected");
     assert_eq!(fs::read(ground.at(0, "s")).expect("there"), b"good");
@@ -86,7 +88,7 @@ fn streams__one_that_is_empty_short_or_of_a_program_that_fails_replaces_nothing(
     fs::write(ground.from("model"), b"model").expect("written");
     ground
         .cast(&["model", "--expect-bytes", "5"])
-        .expect(1, "--expect-bytes is for what comes on standard input");
+        .expect(2, "--expect-bytes is for what comes on standard input");
 }
 
 #[test]
