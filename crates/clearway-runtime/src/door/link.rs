@@ -179,7 +179,7 @@ impl SealedSender {
     ///
     /// # Errors
     /// It is too long, or the other end is gone.
-    pub fn say(&mut self, message: &[u8]) -> Result<(), DoorError> {
+    pub fn send(&mut self, message: &[u8]) -> Result<(), DoorError> {
         if message.len() > self.message_max as usize {
             return Err(DoorError::TooLong { length: message.len() });
         }
@@ -213,7 +213,7 @@ impl SealedReceiver {
     ///
     /// # Errors
     /// The connection broke, or the message is none of the other end.
-    pub fn hear(&mut self) -> Result<Option<Vec<u8>>, DoorError> {
+    pub fn receive(&mut self) -> Result<Option<Vec<u8>>, DoorError> {
         let mut message = Vec::new();
         let mut length = [0; 4];
         if self.input.read(&mut length[..1]).map_err(DoorError::Unspoken)? == 0 {
@@ -279,20 +279,20 @@ mod tests {
     }
 
     #[test]
-    fn say__the_other_end_hears_it_in_both_directions() {
+    fn send__messages_arrive_in_both_directions() {
         let (caller, answerer) = meet([SECRET; 2]);
         let (mut caller, mut answerer) = (caller.expect("agreed"), answerer.expect("agreed"));
-        caller.0.say(&[1, 2, 3]).expect("said");
-        answerer.0.say(b"four").expect("said");
-        assert_eq!(answerer.1.hear().expect("heard"), Some(vec![1, 2, 3]));
-        assert_eq!(caller.1.hear().expect("heard"), Some(b"four".to_vec()));
-        assert!(matches!(caller.0.say(&[0; 1001]), Err(DoorError::TooLong { length: 1001 })));
+        caller.0.send(&[1, 2, 3]).expect("said");
+        answerer.0.send(b"four").expect("said");
+        assert_eq!(answerer.1.receive().expect("heard"), Some(vec![1, 2, 3]));
+        assert_eq!(caller.1.receive().expect("heard"), Some(b"four".to_vec()));
+        assert!(matches!(caller.0.send(&[0; 1001]), Err(DoorError::TooLong { length: 1001 })));
         drop(caller);
-        assert_eq!(answerer.1.hear().expect("an end in order"), None);
+        assert_eq!(answerer.1.receive().expect("an end in order"), None);
     }
 
     #[test]
-    fn say__a_message_of_any_length_is_one() {
+    fn send__a_message_of_any_length_is_one() {
         let protocol = HandshakeLabels { message_max: 3 * PART_MAX as u32, ..PROTOCOL };
         let (a, b) = UnixStream::pair().expect("a pair");
         let other = thread::spawn(move || answer(ends(b), &protocol, SECRET));
@@ -301,8 +301,8 @@ mod tests {
         for length in [0, 1, PART_MAX - 1, PART_MAX, PART_MAX + 1, 3 * PART_MAX] {
             let message: Vec<u8> = (0..length).map(|at| at as u8).collect();
             let said = message.clone();
-            let says = thread::spawn(move || caller.0.say(&said).map(|()| caller));
-            assert!(answerer.1.hear().expect("heard") == Some(message), "{length}");
+            let says = thread::spawn(move || caller.0.send(&said).map(|()| caller));
+            assert!(answerer.1.receive().expect("heard") == Some(message), "{length}");
             caller = says.join().expect("no panic").expect("said");
         }
     }
@@ -365,7 +365,7 @@ mod tests {
             let mut answerer = other.join().expect("no panic").expect("agreed");
             raw.write_all(rubbish).expect("sent");
             raw.shutdown(std::net::Shutdown::Write).expect("closed");
-            assert!(answerer.1.hear().is_err());
+            assert!(answerer.1.receive().is_err());
         }
     }
 }

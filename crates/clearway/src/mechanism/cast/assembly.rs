@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
-use super::message::{HashPolicy, ReceiverOutcome, TOLD_MAX};
+use super::message::{HashPolicy, REPORTED_MAX, ReceiverOutcome};
 use super::path::{PathText, RelativePath};
 use super::plan::{
     BLOCK, BlockHash, EntryKind, Inventory, ManifestEntry, NumberRuns, hash_of, length_of, root_of,
@@ -577,7 +577,7 @@ impl Assembly {
                 _ => None,
             })
         };
-        let why = failed().take(TOLD_MAX).collect();
+        let why = failed().take(REPORTED_MAX).collect();
         let failed = failed().count() as u64;
         ReceiverOutcome {
             written: self.written,
@@ -630,7 +630,7 @@ impl Assembly {
             EntryProgress::Failed(why) => Some((number, why.clone())),
             _ => None,
         };
-        (0..).zip(&self.states).filter_map(why).take(TOLD_MAX).collect()
+        (0..).zip(&self.states).filter_map(why).take(REPORTED_MAX).collect()
     }
 
     fn set(&mut self, number: u32, state: EntryProgress) {

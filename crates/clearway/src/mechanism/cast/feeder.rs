@@ -66,7 +66,7 @@ impl From<io::Error> for EarlyEnd {
 }
 
 impl Feeder {
-    /// Begins to read what `union` says. `known` are the hashes that receivers were told.
+    /// Begins to read what `union` says. `known` are the hashes that receivers were announced.
     pub(super) fn start(
         source: Arc<CastSource>,
         union: MissingOfAll,
@@ -153,20 +153,20 @@ impl ObjectPacker {
         let mut buffer = vec![0; BLOCK as usize];
         let mut hashes = Vec::new();
         for at in 0..entry.blocks().unwrap_or_default() {
-            let told = known.and_then(|known| known.get(at as usize));
+            let announced = known.and_then(|known| known.get(at as usize));
             let leaves = match need {
                 MissingBlocks::Blocks(lacking) => {
                     lacking.get(at as usize).is_some_and(|lacks| *lacks)
                 }
                 _ => true,
             };
-            if let (Some(told), false) = (told, leaves) {
-                hashes.push(*told);
+            if let (Some(announced), false) = (announced, leaves) {
+                hashes.push(*announced);
                 continue;
             }
             let block = contents.block(at, &mut buffer)?;
             let hash = block.hash();
-            if told.is_some_and(|told| *told != hash) {
+            if announced.is_some_and(|announced| *announced != hash) {
                 return Err(EarlyEnd::Broken(io::Error::other("it changed while it was sent")));
             }
             hashes.push(hash);

@@ -33,14 +33,14 @@ pub(super) struct SenderMessages {
     messages: Receiver<Result<ToReceiver>>,
     pub(super) bell: Arc<WakeSignal>,
     /// Messages that came, those without contents included.
-    heard: Arc<AtomicU64>,
+    received: Arc<AtomicU64>,
     tick: Duration,
 }
 
 /// How often a sender was found silent.
 #[derive(Debug, Default)]
 pub(super) struct SilenceCount {
-    heard: u64,
+    received: u64,
     looks: u32,
 }
 
@@ -52,10 +52,10 @@ pub(super) enum PartialMessage {
 }
 
 impl SilenceCount {
-    /// Looks once more, when `heard` messages have come; whether that was too often.
-    pub(super) fn is_long(&mut self, heard: u64) -> bool {
-        self.looks = if heard == self.heard { self.looks + 1 } else { 0 };
-        self.heard = heard;
+    /// Looks once more, when `received` messages have come; whether that was too often.
+    pub(super) fn is_long(&mut self, received: u64) -> bool {
+        self.looks = if received == self.received { self.looks + 1 } else { 0 };
+        self.received = received;
         self.looks >= LOOKS
     }
 }
@@ -68,8 +68,8 @@ impl SenderMessages {
     pub(super) fn start(mut listener: MessageReceiver, tick: Duration) -> Result<Self> {
         let bell = Arc::new(WakeSignal::new().context("a way to wake a thread")?);
         let (to, messages) = sync_channel(WAITING_MAX);
-        let heard = Arc::new(AtomicU64::new(0));
-        let (ring, count) = (bell.clone(), heard.clone());
+        let received = Arc::new(AtomicU64::new(0));
+        let (ring, count) = (bell.clone(), received.clone());
         let listen = move || {
             while let Some(message) = listener.next().transpose() {
                 count.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl SenderMessages {
             .name("sender".to_owned())
             .spawn(listen)
             .context("a thread that listens")?;
-        Ok(Self { messages, bell, heard, tick })
+        Ok(Self { messages, bell, received, tick })
     }
 
     /// Returns the next message; `None` when the sender is gone.
@@ -102,7 +102,7 @@ impl SenderMessages {
             match self.messages.recv_timeout(self.tick) {
                 Ok(message) => return message.map(Some),
                 Err(RecvTimeoutError::Disconnected) => return Ok(None),
-                Err(RecvTimeoutError::Timeout) if silence.is_long(self.heard()) => {
+                Err(RecvTimeoutError::Timeout) if silence.is_long(self.received()) => {
                     bail!("the sender has said nothing for {} s", (TICK * LOOKS).as_secs());
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -111,8 +111,8 @@ impl SenderMessages {
     }
 
     /// Returns how many messages have come.
-    pub(super) fn heard(&self) -> u64 {
-        self.heard.load(Ordering::Relaxed)
+    pub(super) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
     }
 
     /// Returns the next message if there is one.
@@ -157,11 +157,11 @@ mod tests {
     #[test]
     fn next__a_sender_that_is_silent_is_not_waited_for() {
         let (mut speaker, inbox) = connected();
-        speaker.say(&ToReceiver::Survey).expect("said");
+        speaker.send(&ToReceiver::Survey).expect("said");
         assert!(matches!(inbox.next(), Ok(Some(ToReceiver::Survey))));
         let error = inbox.next().expect_err("nothing more comes");
         assert_eq!(error.to_string(), "the sender has said nothing for 30 s");
-        speaker.say(&ToReceiver::Finish).expect("said");
+        speaker.send(&ToReceiver::Finish).expect("said");
         assert!(matches!(inbox.next(), Ok(Some(ToReceiver::Finish))), "it may go on");
     }
 
@@ -169,8 +169,8 @@ mod tests {
     fn next__a_sender_that_is_busy_says_so() {
         let (speaker, inbox) = connected();
         let outbox = SendQueue::start(speaker, Duration::from_millis(1)).expect("a thread");
-        let heard = inbox.heard();
-        while inbox.heard() < heard + 50 {
+        let received = inbox.received();
+        while inbox.received() < received + 50 {
             thread::yield_now();
         }
         outbox

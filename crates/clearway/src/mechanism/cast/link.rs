@@ -97,16 +97,16 @@ impl MessageSender {
     ///
     /// # Errors
     /// The other end is gone.
-    pub(super) fn say(&mut self, message: &impl Serialize) -> Result<()> {
-        self.say_plain(&plain(message)?)
+    pub(super) fn send(&mut self, message: &impl Serialize) -> Result<()> {
+        self.send_plain(&plain(message)?)
     }
 
     /// Says a message that is written down already, see [`plain`].
     ///
     /// # Errors
     /// The other end is gone.
-    pub(super) fn say_plain(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.say(bytes).map_err(broken)
+    pub(super) fn send_plain(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.send(bytes).map_err(broken)
     }
 }
 
@@ -116,7 +116,7 @@ impl MessageReceiver {
     /// # Errors
     /// It broke, or what came is not what the other end said.
     pub(super) fn next<M: DeserializeOwned>(&mut self) -> Result<Option<M>> {
-        let Some(bytes) = self.0.hear().map_err(broken)? else { return Ok(None) };
+        let Some(bytes) = self.0.receive().map_err(broken)? else { return Ok(None) };
         Ok(Some(serde_json::from_slice(&bytes).context("a message that is none")?))
     }
 }
@@ -151,11 +151,11 @@ mod tests {
     }
 
     #[test]
-    fn say__the_other_end_hears_it_in_both_directions() {
+    fn send__messages_arrive_in_both_directions() {
         let (sender, receiver) = meet([b"sixteen bytes at least"; 2]);
         let (mut sender, mut receiver) = (sender.expect("agreed"), receiver.expect("agreed"));
-        sender.0.say(&vec![1, 2, 3]).expect("said");
-        receiver.0.say(&"four").expect("said");
+        sender.0.send(&vec![1, 2, 3]).expect("said");
+        receiver.0.send(&"four").expect("said");
         assert_eq!(receiver.1.next::<Vec<u8>>().expect("heard"), Some(vec![1, 2, 3]));
         assert_eq!(sender.1.next::<String>().expect("heard").as_deref(), Some("four"));
         drop(sender);

@@ -8,7 +8,7 @@ use super::path::PathText;
 use super::plan::{Inventory, ManifestEntry, NumberRuns};
 
 /// Failures that a receiver tells with their reasons; of more only the number.
-pub(super) const TOLD_MAX: usize = 20;
+pub(super) const REPORTED_MAX: usize = 20;
 /// Entries, or hashes of blocks, in one message.
 pub(super) const CHUNK: usize = 4096;
 

@@ -14,7 +14,7 @@
 //! What stands at the arrows goes over a connection to each receiver, sealed (`link`); blocks go
 //! through the engine of [`clearway_proto::broadcast`] over UDP (`membership`). `plan` and `record`
 //! decide without touching a file; `source` and `feeder` read, `assembly` and `target` write;
-//! `sender` and `receiver` conduct; `remote_receivers` and `serve` bring both together.
+//! `sender` and `receiver` run the two sides; `remote_receivers` and `serve` connect them.
 //!
 //! # Invariants
 //! I1. A name that people use never stands for a file that is not whole and checked.
@@ -140,7 +140,7 @@ pub(crate) fn cast(request: &CastRequest) -> Result<Exit> {
             (secret, contacts)
         }
     };
-    tell(request, sender::send(order(request, source, contacts, secret), interrupt))
+    report(request, sender::send(order(request, source, contacts, secret), interrupt))
 }
 
 /// Returns what `request` casts.
@@ -205,7 +205,7 @@ fn order(
     }
 }
 
-fn tell(request: &CastRequest, summary: Result<CastSummary>) -> Result<Exit> {
+fn report(request: &CastRequest, summary: Result<CastSummary>) -> Result<Exit> {
     let summary = match summary {
         Err(error) if error.is::<Interrupted>() => {
             let then = match request.is_stream() {
@@ -238,7 +238,7 @@ fn across_job(request: &CastRequest) -> Result<Exit> {
             let sentence = "no receiver is named: say --to HOSTS, or start one process on each host with srun or mpirun";
             Err(UsageError::new(sentence).into())
         }
-        JobRole::Coordinator(site) => match conduct(&site, request) {
+        JobRole::Coordinator(site) => match send_to_job(&site, request) {
             Ok(exit) => site.leave().map(|()| exit),
             Err(error) => site.abort(exit_of(&error), &error),
         },
@@ -256,7 +256,7 @@ fn across_job(request: &CastRequest) -> Result<Exit> {
 }
 
 /// Sends to the ranks of `site`; to its own host over a receiver beside this process.
-fn conduct(site: &CoordinatedJob, request: &CastRequest) -> Result<Exit> {
+fn send_to_job(site: &CoordinatedJob, request: &CastRequest) -> Result<Exit> {
     let source = source(request)?;
     let secret = site.secret()?.into_bytes();
     let each_rank = request.into.as_ref().is_some_and(|into| into.contains("%r"));
@@ -281,7 +281,10 @@ fn conduct(site: &CoordinatedJob, request: &CastRequest) -> Result<Exit> {
             others.push(connection);
         }
     }
-    tell(request, sender::send(order(request, source, contacts, secret), site.interrupt().clone()))
+    report(
+        request,
+        sender::send(order(request, source, contacts, secret), site.interrupt().clone()),
+    )
 }
 
 /// Runs the receiver that a sender started, over ssh or beside itself: the secret is the first line

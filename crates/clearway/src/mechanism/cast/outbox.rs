@@ -1,9 +1,9 @@
-//! What is on its way to one receiver, written by a thread of its own: a receiver that takes
-//! nothing makes nobody else wait.
+//! The send queue of one receiver, written by a thread of its own: a receiver that reads nothing
+//! delays no other.
 //!
 //! # Invariants
-//! I1. To put something in never waits for the receiver.
-//! I2. A message to many is in memory once.
+//! I1. Putting a message never waits for the receiver.
+//! I2. A message to several receivers is in memory once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,18 +22,18 @@ use super::message::ToReceiver;
 pub(super) struct SharedMessage(Arc<Vec<u8>>);
 
 impl SharedMessage {
-    /// Creates a letter that says `message`.
+    /// Encodes `message`.
     ///
     /// # Errors
-    /// It cannot be written down.
+    /// It cannot be encoded.
     pub(super) fn from_message(message: &impl Serialize) -> Result<Self> {
         plain(message).map(|bytes| Self(Arc::new(bytes)))
     }
 }
 
-/// Letters to one receiver that are not written yet.
+/// Messages to one receiver that are not written yet.
 pub(super) struct SendQueue {
-    letters: Sender<SharedMessage>,
+    messages: Sender<SharedMessage>,
     /// Their bytes.
     waiting: Arc<AtomicUsize>,
     /// Closed when the thread has ended.
@@ -41,25 +41,25 @@ pub(super) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Starts the thread that says letters with `speaker`, and that the sender is there when there
-    /// is none for `alive_every`.
+    /// Starts the thread that writes messages with `speaker`, and a keep-alive when there is none
+    /// for `alive_every`.
     ///
     /// # Errors
     /// No thread.
     pub(super) fn start(mut speaker: MessageSender, alive_every: Duration) -> Result<Self> {
-        let (letters, to_say) = channel::<SharedMessage>();
+        let (messages, to_say) = channel::<SharedMessage>();
         let (ended, end) = channel::<()>();
         let waiting = Arc::new(AtomicUsize::new(0));
         let left = waiting.clone();
         let write = move || {
             loop {
                 let said = match to_say.recv_timeout(alive_every) {
-                    Ok(SharedMessage(letter)) => {
-                        let said = speaker.say_plain(&letter);
-                        left.fetch_sub(letter.len(), Ordering::Relaxed);
+                    Ok(SharedMessage(message)) => {
+                        let said = speaker.send_plain(&message);
+                        left.fetch_sub(message.len(), Ordering::Relaxed);
                         said
                     }
-                    Err(RecvTimeoutError::Timeout) => speaker.say(&ToReceiver::Alive),
+                    Err(RecvTimeoutError::Timeout) => speaker.send(&ToReceiver::Alive),
                     Err(RecvTimeoutError::Disconnected) => break,
                 };
                 if said.is_err() {
@@ -72,26 +72,26 @@ impl SendQueue {
             .name("outbox".to_owned())
             .spawn(write)
             .context("a thread that writes to a receiver")?;
-        Ok(Self { letters, waiting, end })
+        Ok(Self { messages, waiting, end })
     }
 
-    /// Lets `letter` leave behind those before it.
+    /// Puts `message` behind those before it.
     ///
     /// # Errors
     /// The connection broke.
-    pub(super) fn put(&self, letter: &SharedMessage) -> Result<()> {
-        self.waiting.fetch_add(letter.0.len(), Ordering::Relaxed);
-        self.letters.send(letter.clone()).map_err(|_| anyhow::anyhow!("its connection broke"))
+    pub(super) fn put(&self, message: &SharedMessage) -> Result<()> {
+        self.waiting.fetch_add(message.0.len(), Ordering::Relaxed);
+        self.messages.send(message.clone()).map_err(|_| anyhow::anyhow!("its connection broke"))
     }
 
-    /// Returns how many bytes of letters the receiver has not taken.
+    /// Returns how many bytes of messages the receiver has not taken.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Waits until all letters are written, no longer than to `until`; nothing more is said.
+    /// Waits until all messages are written, no longer than to `until`; nothing more is said.
     pub(super) fn close(self, until: Instant) {
-        drop(self.letters);
+        drop(self.messages);
         let _ = self.end.recv_timeout(until.saturating_duration_since(Instant::now()));
     }
 }

@@ -157,7 +157,7 @@ impl<'de> Deserialize<'de> for RelativePath {
 mod tests {
     use super::*;
 
-    fn told(json: &str) -> Option<RelativePath> {
+    fn parsed(json: &str) -> Option<RelativePath> {
         serde_json::from_str(json).ok()
     }
 
@@ -167,8 +167,8 @@ mod tests {
             .expect("three names");
         let json = serde_json::to_string(&path).expect("text");
         assert_eq!(json, r#""a b/100%25%1B[2J/%FF%FE\u00e9""#.replace(r"\u00e9", "\u{e9}"));
-        assert_eq!(told(&json), Some(path));
-        assert_eq!(told("\".\""), Some(RelativePath::default()));
+        assert_eq!(parsed(&json), Some(path));
+        assert_eq!(parsed("\".\""), Some(RelativePath::default()));
     }
 
     #[test]
@@ -187,16 +187,19 @@ mod tests {
             "%zz",
             "%+1",
         ] {
-            assert_eq!(told(&format!("\"{json}\"")), None, "{json}");
+            assert_eq!(parsed(&format!("\"{json}\"")), None, "{json}");
         }
         assert_eq!(
-            told(&format!("\"{UNFINISHED}{}\"", "0f".repeat(16))),
+            parsed(&format!("\"{UNFINISHED}{}\"", "0f".repeat(16))),
             None,
             "this program's own"
         );
-        assert!(told(&format!("\"{UNFINISHED}{}\"", "0F".repeat(16))).is_some(), "somebody else's");
-        assert_eq!(told(&format!("\"{}\"", "n".repeat(256))), None);
-        assert_eq!(told(&format!("\"{}\"", ["n"; 3000].join("/"))), None);
+        assert!(
+            parsed(&format!("\"{UNFINISHED}{}\"", "0F".repeat(16))).is_some(),
+            "somebody else's"
+        );
+        assert_eq!(parsed(&format!("\"{}\"", "n".repeat(256))), None);
+        assert_eq!(parsed(&format!("\"{}\"", ["n"; 3000].join("/"))), None);
     }
 
     #[test]

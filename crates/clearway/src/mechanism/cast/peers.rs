@@ -1,9 +1,9 @@
-//! The sender's connections: who came, what each said, and who is not there any more.
+//! The sender's connections to receivers: state of each, messages both ways, losses.
 //!
 //! # Invariants
 //! I1. What goes wrong with one receiver is that receiver's failure; the others are waited for.
-//! I2. Nothing is written here: a receiver that takes nothing holds back what others do until it
-//!     has said nothing for [`SILENCE`].
+//! I2. No connection is written here: a receiver that reads nothing delays the others until it
+//!     has sent nothing for [`SILENCE`].
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -19,7 +19,7 @@ use clearway_runtime::wake_signal::WakeSignal;
 
 use super::link::{MessageReceiver, MessageSender, call};
 use super::message::{
-    CastTask, FromReceiver, MemberAddress, ReceiverOutcome, TOLD_MAX, ToReceiver,
+    CastTask, FromReceiver, MemberAddress, REPORTED_MAX, ReceiverOutcome, ToReceiver,
 };
 use super::outbox::{SendQueue, SharedMessage};
 use super::path::PathText;
@@ -29,12 +29,12 @@ use crate::run::interrupt::Interrupt;
 /// How often a wait looks whether the user wants an end: hardly to be noticed by a person.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a receiver may say nothing: six times as long as it does when all is well.
+/// How long a receiver may send nothing: six times its keep-alive interval.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long one may take to come: longer than ssh tries to connect.
+/// How long a receiver may take to connect: longer than ssh tries.
 const ARRIVAL: Duration = Duration::from_secs(60);
 
-/// How often receivers hear of a sender that has nothing to say.
+/// How often a sender without messages sends a keep-alive.
 const ALIVE_EVERY: Duration = Duration::from_secs(5);
 /// A time between two looks at receivers that nobody spends working: this process was stopped, or
 /// its machine asleep.
@@ -43,12 +43,12 @@ const ABSENCE: Duration = Duration::from_secs(5);
 /// Bytes that may wait for a receiver before no more are made for it: half the longest message,
 /// some seconds of a slow network.
 const WAITING_MAX: usize = 32 << 20;
-/// What receivers said that waits to be heard: each of them reads no further meanwhile.
-const HEARD_MAX: usize = 2;
-/// Letters of a sentence of a receiver.
+/// Events that wait to be handled; receivers' threads block when there are more.
+const EVENTS_MAX: usize = 2;
+/// Characters of a sentence of a receiver.
 const SENTENCE_MAX: usize = 500;
-/// How long the last words may take to be written: as a rule they fit into what the system keeps.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long the last messages may take to be written; they mostly fit into the socket's buffer.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a sender waits until it tries again to get a place at a receiver, in ms: longer each
 /// time, six seconds in all.
@@ -100,8 +100,8 @@ pub(super) struct CastReceiver {
     pub(super) taken: u64,
     pub(super) outcome: Option<ReceiverOutcome>,
     pub(super) ended: Option<Instant>,
-    /// When it said something last, or was called.
-    heard: Instant,
+    /// When its last message came, or the connection was begun.
+    last_message: Instant,
     /// It takes less than a sixteenth of what most do, and gets the rest when they have everything.
     pub(super) is_parked: bool,
     pub(super) was_parked: bool,
@@ -118,17 +118,17 @@ impl CastReceiver {
         self.lost.is_none()
     }
 
-    /// Says `message`; a receiver that cannot hear it is lost.
-    pub(super) fn say(&mut self, message: &ToReceiver) {
+    /// Sends `message`; a receiver whose connection is broken is lost.
+    pub(super) fn send(&mut self, message: &ToReceiver) {
         match SharedMessage::from_message(message) {
-            Ok(letter) => self.post(&letter),
+            Ok(message) => self.post(&message),
             Err(error) => self.lose(&error.to_string()),
         }
     }
 
-    /// Says what is in `letter`.
-    pub(super) fn post(&mut self, letter: &SharedMessage) {
-        if let Some(Err(error)) = self.outbox.as_ref().map(|outbox| outbox.put(letter)) {
+    /// Sends an encoded message.
+    pub(super) fn post(&mut self, message: &SharedMessage) {
+        if let Some(Err(error)) = self.outbox.as_ref().map(|outbox| outbox.put(message)) {
             self.lose(&error.to_string());
         }
     }
@@ -138,16 +138,16 @@ impl CastReceiver {
         self.ended.get_or_insert_with(Instant::now);
     }
 
-    /// Takes up what it said.
-    fn hear(&mut self, message: FromReceiver) {
-        self.heard = Instant::now();
+    /// Handles one of its messages.
+    fn handle(&mut self, message: FromReceiver) {
+        self.last_message = Instant::now();
         match message {
             FromReceiver::Here { boot, reached, .. } => {
                 self.boot = Some(boot);
                 self.addresses = self.addresses.or(reached);
             }
             FromReceiver::Has { has, mut why, place } => {
-                why.truncate(TOLD_MAX);
+                why.truncate(REPORTED_MAX);
                 why.iter_mut().for_each(|(_, why)| *why = tamed(why));
                 (self.has, self.why, self.target) = (Some(has), why, Some(place));
             }
@@ -160,12 +160,12 @@ impl CastReceiver {
             FromReceiver::Opened => self.is_open = true,
             FromReceiver::Progress { bytes } => self.taken = bytes,
             FromReceiver::Outcome(mut outcome) => {
-                outcome.why.truncate(TOLD_MAX);
+                outcome.why.truncate(REPORTED_MAX);
                 for (path, why) in &mut outcome.why {
                     path.0.truncate(SENTENCE_MAX);
                     *why = tamed(why);
                 }
-                outcome.notes.truncate(TOLD_MAX);
+                outcome.notes.truncate(REPORTED_MAX);
                 outcome.notes.iter_mut().for_each(|note| *note = tamed(note));
                 self.outcome = Some(outcome);
                 self.ended.get_or_insert_with(Instant::now);
@@ -188,7 +188,7 @@ enum ReceiverEvent {
 /// All receivers.
 pub(super) struct CastReceivers {
     pub(super) all: Vec<CastReceiver>,
-    heard: mpsc::Receiver<(usize, ReceiverEvent)>,
+    events: mpsc::Receiver<(usize, ReceiverEvent)>,
     pub(super) bell: Arc<WakeSignal>,
     interrupt: Interrupt,
     /// When receivers were looked at last.
@@ -196,7 +196,7 @@ pub(super) struct CastReceivers {
 }
 
 impl CastReceivers {
-    /// Lets all of `contacts` come, each of which gets `task` with its own number and directory.
+    /// Connects to all of `contacts`, each of which gets `task` with its own number and directory.
     ///
     /// # Errors
     /// No thread.
@@ -208,7 +208,7 @@ impl CastReceivers {
         interrupt: Interrupt,
     ) -> Result<Self> {
         let bell = Arc::new(WakeSignal::new().context("a way to wake a thread")?);
-        let (to, heard) = sync_channel(HEARD_MAX);
+        let (to, events) = sync_channel(EVENTS_MAX);
         let mut all = Vec::new();
         for (number, contact) in contacts.into_iter().enumerate() {
             let ExpectedReceiver { name, into, connect } = contact;
@@ -234,7 +234,7 @@ impl CastReceivers {
                 taken: 0,
                 outcome: None,
                 ended: None,
-                heard: Instant::now(),
+                last_message: Instant::now(),
                 is_parked: false,
                 was_parked: false,
                 lost: None,
@@ -243,23 +243,23 @@ impl CastReceivers {
             });
             let (to, secret, bell) = (to.clone(), secret.to_vec(), bell.clone());
             let listen = move || {
-                let tell = |heard| {
-                    let is_heard = to.send((number, heard)).is_ok();
+                let post = |event| {
+                    let is_taken = to.send((number, event)).is_ok();
                     bell.raise();
-                    is_heard
+                    is_taken
                 };
-                let why = match listen(connect, session, &secret, &tell) {
+                let why = match listen(connect, session, &secret, &post) {
                     Ok(()) => "its connection ended".to_owned(),
                     Err(error) => format!("{error:#}"),
                 };
-                tell(ReceiverEvent::Gone(why));
+                post(ReceiverEvent::Gone(why));
             };
             thread::Builder::new()
                 .name("receiver".to_owned())
                 .spawn(listen)
                 .context("a thread for a receiver")?;
         }
-        Ok(Self { all, heard, bell, interrupt, checked: Instant::now() })
+        Ok(Self { all, events, bell, interrupt, checked: Instant::now() })
     }
 
     /// Fails when the user wishes to stop. A receiver that has been silent for too long is lost
@@ -278,37 +278,37 @@ impl CastReceivers {
         }
         if absent > ABSENCE {
             // Nobody could be heard meanwhile.
-            self.all.iter_mut().for_each(|peer| peer.heard += absent);
+            self.all.iter_mut().for_each(|peer| peer.last_message += absent);
         }
         // What was said while this thread was busy counts.
         self.look();
         for peer in self.all.iter_mut().filter(|peer| peer.is_here() && peer.outcome.is_none()) {
             let most = if peer.boot.is_some() { SILENCE } else { ARRIVAL };
-            if peer.heard.elapsed() > most {
+            if peer.last_message.elapsed() > most {
                 peer.lose(&format!("it has said nothing for {} s", most.as_secs()));
             }
         }
         self.interrupt.check()
     }
 
-    fn take(&mut self, number: usize, heard: ReceiverEvent) {
+    fn take(&mut self, number: usize, event: ReceiverEvent) {
         let Some(peer) = self.all.get_mut(number) else { return };
-        match heard {
+        match event {
             ReceiverEvent::Came(outbox, addresses) => {
                 (peer.outbox, peer.addresses) = (Some(outbox), addresses)
             }
-            ReceiverEvent::Said(message) => peer.hear(message),
+            ReceiverEvent::Said(message) => peer.handle(message),
             // A receiver that has told its outcome may go.
             ReceiverEvent::Gone(_) if peer.outcome.is_some() => {}
             ReceiverEvent::Gone(why) => peer.lose(&why),
         }
     }
 
-    /// Takes up what was said, without waiting.
+    /// Handles the messages that have come, without waiting.
     pub(super) fn look(&mut self) {
         self.bell.clear();
-        while let Ok((number, heard)) = self.heard.try_recv() {
-            self.take(number, heard);
+        while let Ok((number, event)) = self.events.try_recv() {
+            self.take(number, event);
         }
     }
 
@@ -324,8 +324,8 @@ impl CastReceivers {
     ) -> Result<()> {
         let mut looked = Instant::now();
         while self.all.iter().any(|peer| peer.is_here() && !is_done(peer)) {
-            match self.heard.recv_timeout(LOOK_EVERY) {
-                Ok((number, heard)) => self.take(number, heard),
+            match self.events.recv_timeout(LOOK_EVERY) {
+                Ok((number, event)) => self.take(number, event),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
@@ -339,20 +339,20 @@ impl CastReceivers {
         Ok(())
     }
 
-    /// Returns those who are there.
+    /// Returns the receivers that are not lost.
     pub(super) fn here(&mut self) -> impl Iterator<Item = &mut CastReceiver> {
         self.all.iter_mut().filter(|peer| peer.is_here())
     }
 
-    /// Tells everybody what to do.
+    /// Sends each receiver its task.
     pub(super) fn give_tasks(&mut self) {
         for peer in self.here() {
             let task = ToReceiver::Task(peer.task.clone());
-            peer.say(&task);
+            peer.send(&task);
         }
     }
 
-    /// Waits until nobody who is there has too much to take.
+    /// Waits until no receiver has more than [`WAITING_MAX`] unsent bytes.
     ///
     /// # Errors
     /// The user wants an end.
@@ -363,35 +363,35 @@ impl CastReceivers {
         self.gather(&keeps_up, &mut |_| {})
     }
 
-    /// Says `message` to all of whom `is_meant` is true.
+    /// Sends `message` to all of whom `is_meant` is true.
     ///
     /// # Errors
     /// It cannot be written down.
-    pub(super) fn say_to(
+    pub(super) fn send_to(
         &mut self,
         is_meant: &dyn Fn(&CastReceiver) -> bool,
         message: &ToReceiver,
     ) -> Result<()> {
-        let letter = SharedMessage::from_message(message)?;
-        self.here().filter(|peer| is_meant(peer)).for_each(|peer| peer.post(&letter));
+        let message = SharedMessage::from_message(message)?;
+        self.here().filter(|peer| is_meant(peer)).for_each(|peer| peer.post(&message));
         Ok(())
     }
 
-    /// Says `message` to all who are there.
+    /// Sends `message` to all that are connected.
     ///
     /// # Errors
     /// It cannot be written down.
-    pub(super) fn say(&mut self, message: &ToReceiver) -> Result<()> {
-        self.say_to(&|_| true, message)
+    pub(super) fn send(&mut self, message: &ToReceiver) -> Result<()> {
+        self.send_to(&|_| true, message)
     }
 
-    /// Says to all that there is nothing more to do.
+    /// Ends all connections in order.
     ///
     /// # Errors
     /// It cannot be written down.
     pub(super) fn leave(&mut self) -> Result<()> {
-        self.say(&ToReceiver::Leave)?;
-        let until = Instant::now() + FAREWELL;
+        self.send(&ToReceiver::Leave)?;
+        let until = Instant::now() + CLOSE_TIMEOUT;
         self.here().filter_map(|peer| peer.outbox.take()).for_each(|outbox| outbox.close(until));
         Ok(())
     }
@@ -412,7 +412,7 @@ fn meet(connection: ReceiverConnection, session: u64, secret: &[u8]) -> Result<A
 
 /// Connects, again and again while the other end shows out who has not shown the secret, or is
 /// full.
-fn knock(
+fn connect_with_retries(
     connect: &dyn Fn() -> Result<ReceiverConnection>,
     session: u64,
     secret: &[u8],
@@ -450,16 +450,16 @@ fn listen(
     connect: Connector,
     session: u64,
     secret: &[u8],
-    tell: &dyn Fn(ReceiverEvent) -> bool,
+    post: &dyn Fn(ReceiverEvent) -> bool,
 ) -> Result<()> {
     let (addresses, (speaker, mut listener)) = match connect {
         Connector::Once(connect) => meet(connect()?, session, secret)?,
-        Connector::Again(connect) => knock(&*connect, session, secret)?,
+        Connector::Again(connect) => connect_with_retries(&*connect, session, secret)?,
     };
     let mut is_wanted =
-        tell(ReceiverEvent::Came(SendQueue::start(speaker, ALIVE_EVERY)?, addresses));
+        post(ReceiverEvent::Came(SendQueue::start(speaker, ALIVE_EVERY)?, addresses));
     while is_wanted && let Some(message) = listener.next()? {
-        is_wanted = tell(ReceiverEvent::Said(message));
+        is_wanted = post(ReceiverEvent::Said(message));
     }
     Ok(())
 }
@@ -514,13 +514,13 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let mut peers = peers(&[ours.try_clone().expect("the same"), ours]);
         let Some(long_ago) = long_ago() else { return };
-        peers.all[0].heard = long_ago;
+        peers.all[0].last_message = long_ago;
         peers.check().expect("no interrupt");
         assert_eq!(peers.all[0].lost.as_deref(), Some("it has said nothing for 60 s"));
         assert!(peers.all[1].is_here());
-        peers.all[1].hear(here());
-        peers.all[1].heard = long_ago;
-        peers.all[1].hear(FromReceiver::Alive);
+        peers.all[1].handle(here());
+        peers.all[1].last_message = long_ago;
+        peers.all[1].handle(FromReceiver::Alive);
         peers.check().expect("no interrupt");
         assert!(peers.all[1].is_here(), "it said so");
         drop(theirs);
@@ -531,7 +531,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let mut peers = peers(&[ours]);
         let Some(long_ago) = long_ago() else { return };
-        peers.all[0].heard = long_ago;
+        peers.all[0].last_message = long_ago;
         peers.checked = Instant::now().checked_sub(SILENCE / 2).expect("shorter");
         peers.check().expect("receivers are waited for");
         assert!(peers.all[0].is_here(), "nobody could hear it");
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn say__who_takes_nothing_holds_up_nobody_and_is_lost() {
+    fn send__a_receiver_that_reads_nothing_delays_no_other_and_is_lost() {
         let pairs: [_; 2] = std::array::from_fn(|_| UnixStream::pair().expect("a pair"));
         let [(ours, stopped), (also_ours, theirs)] = pairs;
         let answered = |stream: UnixStream| {
@@ -551,7 +551,7 @@ mod tests {
                 let ends: StreamEnds =
                     (Box::new(stream.try_clone().expect("two ends")), Box::new(stream));
                 let mut link = answer(ends, SECRET).expect("agreed").expect("called");
-                link.0.say(&here()).expect("said");
+                link.0.send(&here()).expect("said");
                 link
             })
         };
@@ -567,19 +567,19 @@ mod tests {
             {
                 hashes += more.len();
             }
-            link.0.say(&FromReceiver::Compared).expect("said");
+            link.0.send(&FromReceiver::Compared).expect("said");
             (link, hashes)
         });
         // More than sockets take, and than may wait.
         let (message, count) = (1 << 20, WAITING_MAX >> 19);
         for _ in 0..count {
-            peers.say(&ToReceiver::Hashes { file: 0, hashes: "0".repeat(message) }).expect("said");
+            peers.send(&ToReceiver::Hashes { file: 0, hashes: "0".repeat(message) }).expect("said");
         }
-        peers.say(&ToReceiver::Survey).expect("said");
+        peers.send(&ToReceiver::Survey).expect("said");
         let (link, heard) = hears.join().expect("no panic");
         assert_eq!(heard, message * count);
         let Some(long_ago) = long_ago() else { return };
-        peers.all[0].heard = long_ago;
+        peers.all[0].last_message = long_ago;
         peers.gather(&|peer| peer.has_compared, &mut |_| {}).expect("no interrupt");
         peers.keep_up().expect("no interrupt");
         assert_eq!(peers.all[0].lost.as_deref(), Some("it has said nothing for 30 s"));
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn hear__what_a_receiver_says_is_bounded_and_steers_no_terminal() {
+    fn handle__what_a_receiver_sends_is_bounded_and_steers_no_terminal() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         theirs.set_write_timeout(Some(Duration::from_secs(1))).expect("set");
         let mut all = peers(&[ours]);
@@ -601,7 +601,7 @@ mod tests {
                 why: vec![(0, why.clone()); 4],
                 place: (0, 0),
             };
-            link.0.say(&message).is_ok()
+            link.0.send(&message).is_ok()
         };
         let said = (0..40).take_while(|number| say(number)).count();
         // Those that wait, one that is about to, and what sockets hold.

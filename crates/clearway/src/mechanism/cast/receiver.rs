@@ -62,23 +62,23 @@ pub(super) enum Destination {
 /// Takes part in one cast, to its end.
 ///
 /// # Errors
-/// What the sender cannot be told any more.
+/// The connection to the sender is broken.
 pub(super) fn receive(
     (mut speaker, listener): (MessageSender, MessageReceiver),
     secret: &[u8],
-    whither: &Destination,
+    destination: &Destination,
     reached: Option<[std::net::Ipv4Addr; 2]>,
 ) -> Result<()> {
     let inbox = SenderMessages::start(listener, TICK)?;
     let host = host_name()?;
-    speaker.say(&FromReceiver::Here { host: host.clone(), boot: network()?, reached })?;
-    let mut station = ReceiverSession { voice: StatusSender::start(speaker)?, inbox, host };
-    match station.work(secret, whither) {
+    speaker.send(&FromReceiver::Here { host: host.clone(), boot: network()?, reached })?;
+    let mut session = ReceiverSession { status: StatusSender::start(speaker)?, inbox, host };
+    match session.work(secret, destination) {
         Ok(()) => Ok(()),
         Err(error) => {
             // A sender that is gone needs no reason.
-            let _ = station.voice.say(&FromReceiver::Failed(format!("{error:#}")));
-            while let Ok(Some(message)) = station.inbox.next() {
+            let _ = session.status.send(&FromReceiver::Failed(format!("{error:#}")));
+            while let Ok(Some(message)) = session.inbox.next() {
                 if matches!(message, ToReceiver::Leave) {
                     break;
                 }
@@ -99,17 +99,17 @@ pub(super) fn network() -> Result<String> {
     Ok(format!("{} {} {}", boot.trim(), namespace.dev(), namespace.ino()))
 }
 
-/// One end of the connection, and who is here.
+/// The receiver's end of the connection.
 struct ReceiverSession {
-    voice: StatusSender,
+    status: StatusSender,
     inbox: SenderMessages,
     host: String,
 }
 
-/// Speaks to the sender, and lets it know of a receiver that is busy with something long.
+/// Sends messages to the sender, and keep-alives while the receiver is busy.
 struct StatusSender {
     speaker: Arc<Mutex<MessageSender>>,
-    /// Dropped, nothing more is said.
+    /// Dropped, the keep-alives end.
     _more: Sender<()>,
 }
 
@@ -117,38 +117,38 @@ impl StatusSender {
     fn start(speaker: MessageSender) -> Result<Self> {
         let speaker = Arc::new(Mutex::new(speaker));
         let (more, end) = channel();
-        let voice = Self { speaker: speaker.clone(), _more: more };
+        let status = Self { speaker: speaker.clone(), _more: more };
         let repeat = move || {
             while end.recv_timeout(ALIVE_EVERY) == Err(RecvTimeoutError::Timeout)
-                && say(&speaker, &FromReceiver::Alive).is_ok()
+                && send(&speaker, &FromReceiver::Alive).is_ok()
             {}
         };
         thread::Builder::new()
             .name("alive".to_owned())
             .spawn(repeat)
             .context("a thread that says so")?;
-        Ok(voice)
+        Ok(status)
     }
 
-    fn say(&self, message: &FromReceiver) -> Result<()> {
-        say(&self.speaker, message)
+    fn send(&self, message: &FromReceiver) -> Result<()> {
+        send(&self.speaker, message)
     }
 }
 
-fn say(speaker: &Mutex<MessageSender>, message: &FromReceiver) -> Result<()> {
-    speaker.lock().map_err(|_| anyhow!("a thread ended by a fault"))?.say(message)
+fn send(speaker: &Mutex<MessageSender>, message: &FromReceiver) -> Result<()> {
+    speaker.lock().map_err(|_| anyhow!("a thread ended by a fault"))?.send(message)
 }
 
 impl ReceiverSession {
-    fn work(&mut self, secret: &[u8], whither: &Destination) -> Result<()> {
+    fn work(&mut self, secret: &[u8], destination: &Destination) -> Result<()> {
         let Some(ToReceiver::Task(task)) = self.inbox.next()? else { return Ok(()) };
-        let target = self.target(&task, whither)?;
+        let target = self.target(&task, destination)?;
         let Some(entries) = self.entries()? else { return Ok(()) };
         let taken = Arc::new(AtomicU64::new(0));
         let mut assembly = Assembly::new(target, entries, taken.clone());
         let has = assembly.survey(task.check);
         let place = assembly.place().context("the target")?;
-        self.voice.say(&FromReceiver::Has { has, why: assembly.failures(), place })?;
+        self.status.send(&FromReceiver::Has { has, why: assembly.failures(), place })?;
         let mut hashes: (u32, Vec<BlockHash>) = (0, Vec::new());
         let (mut port, mut end) = (None, None);
         while let Some(message) = self.inbox.next()? {
@@ -156,16 +156,16 @@ impl ReceiverSession {
                 ToReceiver::Hashes { file, hashes: more } => {
                     self.compare(&mut assembly, &mut hashes, (file, &more))?;
                 }
-                ToReceiver::Compare => self.voice.say(&FromReceiver::Compared)?,
+                ToReceiver::Compare => self.status.send(&FromReceiver::Compared)?,
                 ToReceiver::Seat(seat) => {
                     let taken = MemberPort::take(seat, secret)?;
-                    self.voice.say(&FromReceiver::Bound(taken.place()))?;
+                    self.status.send(&FromReceiver::Bound(taken.place()))?;
                     port = Some(taken);
                 }
                 ToReceiver::Open(places) => {
                     let port = port.take().context("a place in a broadcast without a seat")?;
                     end = Some(port.open(&places)?);
-                    self.voice.say(&FromReceiver::Opened)?;
+                    self.status.send(&FromReceiver::Opened)?;
                 }
                 ToReceiver::Begin { group_key } => {
                     let mut end = end.take().context("a broadcast without a place in it")?;
@@ -199,10 +199,10 @@ impl ReceiverSession {
     }
 
     /// Returns the directory where everything goes.
-    fn target(&self, task: &CastTask, whither: &Destination) -> Result<TargetDirectory> {
+    fn target(&self, task: &CastTask, destination: &Destination) -> Result<TargetDirectory> {
         let number = task.number.to_string();
         let into = task.into.as_ref().map(|into| expand(&into.0, &self.host, &number));
-        match whither {
+        match destination {
             Destination::Anywhere => {
                 let into = into.unwrap_or_else(|| b".".to_vec());
                 TargetDirectory::open(Path::new(std::ffi::OsStr::from_bytes(&into)))
@@ -260,7 +260,7 @@ impl ReceiverSession {
         if hashes.len() == blocks {
             let runs = assembly.compare(of, hashes);
             hashes.clear();
-            self.voice.say(&FromReceiver::Lacks { file: of, runs })?;
+            self.status.send(&FromReceiver::Lacks { file: of, runs })?;
         }
         Ok(())
     }
@@ -269,16 +269,16 @@ impl ReceiverSession {
     fn resume(&mut self, assembly: &mut Assembly) -> Result<()> {
         let (has, lacks) = assembly.interrupt();
         let place = assembly.place().context("the target")?;
-        self.voice.say(&FromReceiver::Has { has, why: assembly.failures(), place })?;
+        self.status.send(&FromReceiver::Has { has, why: assembly.failures(), place })?;
         for (file, runs) in lacks {
-            self.voice.say(&FromReceiver::Lacks { file, runs })?;
+            self.status.send(&FromReceiver::Lacks { file, runs })?;
         }
-        self.voice.say(&FromReceiver::Compared)
+        self.status.send(&FromReceiver::Compared)
     }
 
     fn finish(&mut self, assembly: &mut Assembly) -> Result<()> {
         let outcome: ReceiverOutcome = assembly.finish();
-        self.voice.say(&FromReceiver::Outcome(outcome))
+        self.status.send(&FromReceiver::Outcome(outcome))
     }
 }
 
@@ -356,7 +356,7 @@ impl WriterThread {
 
 /// What is around the engine.
 struct ReceivingHost<'s> {
-    station: &'s mut ReceiverSession,
+    session: &'s mut ReceiverSession,
     writer: WriterThread,
     taken: Arc<AtomicU64>,
     region: RegionId,
@@ -367,8 +367,8 @@ struct ReceivingHost<'s> {
     /// Objects that lie in places.
     lying: VecDeque<(u32, usize)>,
     buffers: Vec<Vec<u8>>,
-    /// What the engine told in this step.
-    told: Vec<BroadcastEvent>,
+    /// Events of the engine in this step.
+    events: Vec<BroadcastEvent>,
     /// The engine was asked for something that leaves with its next step.
     stirred: bool,
     tell_at: LocalNs,
@@ -380,16 +380,16 @@ struct ReceivingHost<'s> {
 
 impl<'s> ReceivingHost<'s> {
     fn run(
-        station: &'s mut ReceiverSession,
+        session: &'s mut ReceiverSession,
         assembly: Assembly,
         taken: &Arc<AtomicU64>,
         mut end: MemberEnd,
     ) -> Result<(BroadcastEnd, Assembly)> {
         let (region, mut driver) = end.start()?;
-        let bell = station.inbox.bell.clone();
+        let bell = session.inbox.bell.clone();
         let writer = WriterThread::start(assembly, bell.clone())?;
         let mut broadcast = Self {
-            station,
+            session,
             writer,
             taken: taken.clone(),
             region,
@@ -397,7 +397,7 @@ impl<'s> ReceivingHost<'s> {
             given: VecDeque::new(),
             lying: VecDeque::new(),
             buffers: (0..PLACES).map(|_| Vec::with_capacity(OBJECT_MAX)).collect(),
-            told: Vec::new(),
+            events: Vec::new(),
             stirred: false,
             tell_at: LocalNs(0),
             last_told: 0,
@@ -443,8 +443,8 @@ impl<'s> ReceivingHost<'s> {
         let _ = self.writer.work.send((copy, is_short.then_some(object)));
     }
 
-    /// Takes up what the engine told, in order.
-    fn hear(&mut self, event: BroadcastEvent, wire: &dyn Wire) {
+    /// Handles events of the engine, in order.
+    fn handle(&mut self, event: BroadcastEvent, wire: &dyn Wire) {
         match event {
             BroadcastEvent::Received { object, at } => self.take(object, at, wire),
             BroadcastEvent::Stable { object, .. } => {
@@ -466,13 +466,13 @@ impl<'s> ReceivingHost<'s> {
 
 impl progress::EngineHost<BroadcastNode> for ReceivingHost<'_> {
     fn event(&mut self, event: BroadcastEvent) {
-        self.told.push(event);
+        self.events.push(event);
     }
 
     fn control(&mut self, _which: usize, now: LocalNs, driver: &mut Driver<BroadcastNode>) {
-        self.station.inbox.bell.clear();
+        self.session.inbox.bell.clear();
         loop {
-            match self.station.inbox.waiting() {
+            match self.session.inbox.waiting() {
                 PartialMessage::Nothing => break,
                 PartialMessage::Message(ToReceiver::Finish) => self.over = Some(BroadcastEnd::Cast),
                 PartialMessage::Message(ToReceiver::Resume) => {
@@ -502,13 +502,13 @@ impl progress::EngineHost<BroadcastNode> for ReceivingHost<'_> {
         driver: &mut Driver<BroadcastNode>,
         wire: &mut dyn Wire,
     ) -> ControlFlow<(), Option<LocalNs>> {
-        for event in std::mem::take(&mut self.told) {
-            self.hear(event, wire);
+        for event in std::mem::take(&mut self.events) {
+            self.handle(event, wire);
         }
         self.offer(now, driver);
         if now >= self.listen_at {
             self.listen_at = now + LISTEN_EVERY;
-            if self.silence.is_long(self.station.inbox.heard()) {
+            if self.silence.is_long(self.session.inbox.received()) {
                 self.over = self.over.or(Some(BroadcastEnd::Gone));
             }
         }
@@ -518,7 +518,7 @@ impl progress::EngineHost<BroadcastNode> for ReceivingHost<'_> {
         let taken = self.taken.load(Ordering::Relaxed);
         if now >= self.tell_at && taken != self.last_told {
             (self.last_told, self.tell_at) = (taken, now + TELL_EVERY);
-            if self.station.voice.say(&FromReceiver::Progress { bytes: taken }).is_err() {
+            if self.session.status.send(&FromReceiver::Progress { bytes: taken }).is_err() {
                 self.over = Some(BroadcastEnd::Gone);
                 return ControlFlow::Break(());
             }

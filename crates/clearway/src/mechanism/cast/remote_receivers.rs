@@ -17,11 +17,11 @@ use super::receiver_list::NamedReceiver;
 use crate::run::job::tune;
 
 /// How long a host may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same with ssh, which may have to ask a name server or two.
-const SSH_PATIENCE: Duration = Duration::from_secs(30);
+const SSH_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a process that closed its output may take to end.
-const END_PATIENCE: Duration = Duration::from_secs(1);
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// What a receiver says on its standard output before anything else: an acknowledgement (ASCII).
 pub(super) const STARTED: u8 = 6;
 /// The hidden command of a receiver.
@@ -39,7 +39,7 @@ pub(super) fn listening(hosts: Vec<NamedReceiver>, port: u16) -> Vec<ExpectedRec
                 .with_context(|| format!("{name} is unknown"))?;
             let address = addresses.into_iter().find(SocketAddr::is_ipv4);
             let address = address.with_context(|| format!("{name} has no address of IPv4"))?;
-            let stream = TcpStream::connect_timeout(&address, PATIENCE);
+            let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT);
             let unreachable =
                 || format!("nobody answers at {address} (does `clearway cast serve` run there?)");
             to_receiver(stream.with_context(unreachable)?)
@@ -82,7 +82,7 @@ pub(super) fn over_ssh(
         let (name, into, secret) = (host.shown(), into_of(&host), secret.to_vec());
         let program = program.to_owned();
         let connect = move || {
-            let mut ssh = ssh_command("ssh", SSH_PATIENCE);
+            let mut ssh = ssh_command("ssh", SSH_TIMEOUT);
             // A name that begins with a dash would be an option; lists of hosts take none.
             ssh.arg(&host.name).arg(format!("exec {} {}", quoted(&program), RECEIVE.join(" ")));
             start(ssh, &host.name, &secret).map_err(|error| match error {
@@ -146,7 +146,7 @@ fn start(
         });
     }
     drop(input);
-    let status = remote.end_within(END_PATIENCE).map_err(StartFailure::Unstarted)?;
+    let status = remote.end_within(END_TIMEOUT).map_err(StartFailure::Unstarted)?;
     let said = remote.last_error_line().unwrap_or_else(|| format!("it ended with {status}"));
     Err(StartFailure::Ended(ExitReason::from_status(status), said))
 }

@@ -1,10 +1,10 @@
-//! The sender of a cast: asks who has what, lets the rest leave once for all, and hears how it
-//! ended.
+//! The sender of a cast: asks receivers what they have, sends the rest once for all, and collects
+//! the outcomes.
 //!
 //! # Model
 //! Receivers get the manifest and answer with what they have; of parts they get hashes.
-//! What somebody lacks is the plan. Only who lacks something takes a seat in the broadcast; who is
-//! lost on the way is known dead to the others at once.
+//! The plan is the union of what they lack. Only receivers that lack something take part in the
+//! broadcast; one that is lost meanwhile is reported dead to the others at once.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,8 +106,8 @@ struct CastCourse {
 }
 
 impl CastCourse {
-    /// Casts what receivers lack that have not ended, and hears how those ended that were not
-    /// parked.
+    /// Casts what receivers lack that have not ended, and waits for the outcomes of those that are
+    /// not parked.
     fn round(
         &mut self,
         peers: &mut CastReceivers,
@@ -140,7 +140,7 @@ impl CastCourse {
                 (self.bytes, self.slowest) = (bytes, last.map(|peer| peer.name.clone()));
             }
         }
-        peers.say_to(&|peer| !peer.is_parked && peer.outcome.is_none(), &ToReceiver::Finish)?;
+        peers.send_to(&|peer| !peer.is_parked && peer.outcome.is_none(), &ToReceiver::Finish)?;
         let has_ended = |peer: &CastReceiver| peer.is_parked || peer.outcome.is_some();
         peers.gather(&has_ended, &mut |all| display.show(all, None))
     }
@@ -169,11 +169,11 @@ fn resume(peers: &mut CastReceivers, display: &mut ProgressLine) -> Result<()> {
         peer.rank = None;
         if std::mem::take(&mut peer.is_parked) && peer.is_here() {
             (peer.was_parked, peer.has_compared, peer.is_open) = (true, false, false);
-            peer.say(&ToReceiver::Resume);
+            peer.send(&ToReceiver::Resume);
         }
     }
-    let told = |peer: &CastReceiver| peer.outcome.is_some() || peer.has_compared;
-    wait(peers, display, "waiting for parked receivers", &told)
+    let is_ready = |peer: &CastReceiver| peer.outcome.is_some() || peer.has_compared;
+    wait(peers, display, "waiting for parked receivers", &is_ready)
 }
 
 /// Returns random bytes from the system.
@@ -193,7 +193,7 @@ fn wait(
     peers.gather(is_done, &mut |all| display.waiting(what, all.iter().filter(is_late)))
 }
 
-/// Tells everybody what there is, and hears what each has.
+/// Sends the manifest to all, and waits for what each has.
 fn survey(
     peers: &mut CastReceivers,
     source: &CastSource,
@@ -201,10 +201,10 @@ fn survey(
 ) -> Result<()> {
     peers.give_tasks();
     for entries in source.entries.chunks(CHUNK) {
-        peers.say(&ToReceiver::Entries(entries.to_vec()))?;
+        peers.send(&ToReceiver::Entries(entries.to_vec()))?;
         peers.keep_up()?;
     }
-    peers.say(&ToReceiver::Survey)?;
+    peers.send(&ToReceiver::Survey)?;
     wait(peers, display, "comparing", &|peer| peer.has.is_some())
 }
 
@@ -233,7 +233,7 @@ fn part_twins(peers: &mut CastReceivers) {
     }
 }
 
-/// Sends the hashes of each file to receivers that have a part of it, and hears what they lack.
+/// Sends the hashes of each file to receivers that have a part of it, and waits for what they lack.
 /// Returns the hashes that were sent.
 fn compare(
     peers: &mut CastReceivers,
@@ -255,19 +255,19 @@ fn compare(
         let Ok(hashes) = hashes else { continue };
         for chunk in hashes.chunks(CHUNK) {
             let message = ToReceiver::Hashes { file, hashes: digits_of(chunk.as_flattened()) };
-            let letter = SharedMessage::from_message(&message)?;
+            let message = SharedMessage::from_message(&message)?;
             let wanting = peers
                 .all
                 .iter_mut()
                 .zip(&parts)
                 .filter(|(peer, parts)| peer.is_here() && parts.contains(&file));
-            wanting.for_each(|(peer, _)| peer.post(&letter));
+            wanting.for_each(|(peer, _)| peer.post(&message));
             peers.keep_up()?;
         }
         known.insert(file, hashes);
     }
     if parts.iter().any(|parts| !parts.is_empty()) {
-        peers.say(&ToReceiver::Compare)?;
+        peers.send(&ToReceiver::Compare)?;
         wait(peers, display, "comparing contents", &|peer| peer.has_compared)?;
     }
     Ok(known)
@@ -316,7 +316,7 @@ fn rate_at(address: Ipv4Addr) -> Option<BitsPerSec> {
     speed(&interface.interface_name).map(BitsPerSec::mega)
 }
 
-/// Gives each receiver that is to hear the broadcast a seat; returns the sender's end.
+/// Gives each receiver of the broadcast a rank; returns the sender's end.
 fn take_seats(
     peers: &mut CastReceivers,
     seat: &BroadcastMembership,
@@ -329,7 +329,7 @@ fn take_seats(
             let theirs = peer.addresses.map(|[_, theirs]| theirs);
             let theirs = theirs
                 .filter(|theirs| !theirs.is_loopback() && seat.network == MemberNetwork::Sealed);
-            peer.say(&ToReceiver::Seat(BroadcastMembership {
+            peer.send(&ToReceiver::Seat(BroadcastMembership {
                 rank,
                 address: theirs.unwrap_or(seat.address),
                 ..seat.clone()
@@ -346,13 +346,13 @@ fn take_seats(
         peers.all.iter().filter(|peer| peer.rank.is_some()).filter_map(|peer| peer.place.clone());
     let places: Vec<_> = std::iter::once(port.place()).chain(seated).collect();
     let mut end = port.open(&places)?;
-    peers.say_to(&|peer| peer.rank.is_some(), &ToReceiver::Open(places))?;
+    peers.send_to(&|peer| peer.rank.is_some(), &ToReceiver::Open(places))?;
     peers.gather(&|peer| peer.rank.is_none() || peer.is_open, &mut |_| {})?;
     let keys = end.group_keys()?;
     for peer in peers.here() {
         let key = |rank: u32| keys.as_ref()?.get(rank.checked_sub(1)? as usize).cloned();
         if let Some(rank) = peer.rank {
-            peer.say(&ToReceiver::Begin { group_key: key(rank) });
+            peer.send(&ToReceiver::Begin { group_key: key(rank) });
         }
     }
     Ok(end)

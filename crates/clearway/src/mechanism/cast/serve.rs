@@ -55,17 +55,17 @@ pub(crate) fn serve(address: SocketAddrV4, key_file: &Path, directory: &Path) ->
         .with_context(|| format!("cannot listen at {address}"))?;
     let address = door.address().context("the port that was bound")?;
     eprintln!("listening at {address}, writing below {}", directory.display());
-    let whither = Destination::Beneath(directory);
+    let destination = Destination::Beneath(directory);
     door.serve(move |visitor| {
         let from = visitor.from();
-        if let Err(error) = hear(visitor, &secret, &whither) {
+        if let Err(error) = receive_from(visitor, &secret, &destination) {
             eprintln!("{}: {}", from.ip(), escaped(&format!("{error:#}")));
         }
     })
 }
 
-fn hear(visitor: Visitor, secret: &[u8], whither: &Destination) -> Result<()> {
+fn receive_from(visitor: Visitor, secret: &[u8], destination: &Destination) -> Result<()> {
     tune(visitor.stream()).context("a connection that notices the end of its host")?;
     let Some((speaker, listener, _stay)) = admit(visitor, secret)? else { return Ok(()) };
-    receive((speaker, listener), secret, whither, None)
+    receive((speaker, listener), secret, destination, None)
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::message::TOLD_MAX;
+use super::message::REPORTED_MAX;
 use super::peers::CastReceiver;
 use super::progress::size;
 use super::source::{CastSource, SkippedPath};
@@ -124,7 +124,7 @@ impl CastSummary {
             let (state, written) = (row.state.word(), size(row.written));
             text.push_str(&format!("{:width$}  {state:10}  {written:>11}  {took:>9}\n", row.host));
             row.why.iter().for_each(|why| text.push_str(&format!("{:width$}  {why}\n", "")));
-            let more = row.failed.saturating_sub(TOLD_MAX as u64);
+            let more = row.failed.saturating_sub(REPORTED_MAX as u64);
             if more > 0 && row.state == ReceiverState::Incomplete {
                 text.push_str(&format!("{:width$}  and {more} more\n", ""));
             }
@@ -164,8 +164,8 @@ impl CastSummary {
 
 /// Adds some of `lines` to `text`, and how many more there are of what is called `name`.
 fn list(text: &mut String, lines: impl ExactSizeIterator<Item = String>, name: &str) {
-    let more = lines.len().saturating_sub(TOLD_MAX);
-    lines.take(TOLD_MAX).for_each(|line| text.push_str(&format!("{line}\n")));
+    let more = lines.len().saturating_sub(REPORTED_MAX);
+    lines.take(REPORTED_MAX).for_each(|line| text.push_str(&format!("{line}\n")));
     if more > 0 {
         text.push_str(&format!("{name}: {more} more\n"));
     }
