@@ -15,13 +15,14 @@
 //! What the events mean: the application, which every step is given.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::{Applier, Driver, Engine, Wire};
 
+use crate::fair_lock::FairLock;
 use crate::near::{YIELD_TO_NOBODY, nap_after};
 use crate::waiting::{self, REST_MAX, Rest, Waitable};
 use crate::wake_signal::WakeSignal;
@@ -45,7 +46,7 @@ pub trait Application<E: Engine>: Applier {
 
 /// An engine, its wire, and the lock around both.
 pub struct SharedEngine<E: Engine> {
-    inner: Mutex<LockedEngine<E>>,
+    inner: FairLock<LockedEngine<E>>,
     /// Steps of threads of the program.
     steps: AtomicU64,
     /// Threads of the program that wait and poll ([`SharedEngine::wait`]).
@@ -108,7 +109,7 @@ impl<E: Engine> SharedEngine<E> {
         let signal =
             WakeSignal::new().map_err(RuntimeError::system("make a descriptor for a thread"))?;
         Ok(Self {
-            inner: Mutex::new(LockedEngine { driver, wire, events: Vec::new(), next: None }),
+            inner: FairLock::new(LockedEngine { driver, wire, events: Vec::new(), next: None }),
             steps: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
             is_ended: AtomicBool::new(false),
@@ -127,18 +128,14 @@ impl<E: Engine> SharedEngine<E> {
     /// Takes the lock, for a command and a step.
     pub fn lock(&self) -> MutexGuard<'_, LockedEngine<E>> {
         self.steps.fetch_add(1, Ordering::Relaxed);
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Steps, unless another thread does. Returns whether that did anything here.
     #[inline]
     pub fn poll(&self, application: &mut impl Application<E>) -> bool {
         self.steps.fetch_add(1, Ordering::Relaxed);
-        match self.inner.try_lock() {
-            Ok(mut locked) => locked.step(application),
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().step(application),
-            Err(TryLockError::WouldBlock) => false,
-        }
+        self.inner.try_lock().is_some_and(|mut locked| locked.step(application))
     }
 
     /// Returns when `ready` does, for a thread that waits for peers. `poll` polls the engine and
@@ -207,13 +204,16 @@ impl<E: Engine> SharedEngine<E> {
                 std::thread::sleep(STAND_BACK);
                 continue;
             }
-            let (rest, timeout) = {
-                let mut locked = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-                let did = locked.step(application);
-                let now = locked.wire.now();
-                let until = locked.next.map_or(REST_MAX, |next| next.since(now)).min(REST_MAX);
-                (if did { Rest::Again } else { locked.wire.rest() }, until)
+            // Whoever has the lock steps.
+            let Some(mut locked) = self.inner.try_lock() else {
+                std::thread::sleep(STAND_BACK);
+                continue;
             };
+            let did = locked.step(application);
+            let now = locked.wire.now();
+            let timeout = locked.next.map_or(REST_MAX, |next| next.since(now)).min(REST_MAX);
+            let rest = if did { Rest::Again } else { locked.wire.rest() };
+            drop(locked);
             after(application);
             match (rest, descriptor) {
                 (Rest::Again, _) => {}

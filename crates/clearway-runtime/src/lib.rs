@@ -6,8 +6,8 @@
 //! both reach everybody), [`files`] (file operations over any wire), [`progress`] (one engine over
 //! one wire), [`waiting`] (spin or sleep), [`clock`] (this node's time and the kernel's receive
 //! stamps), [`noise`] (what this node's processors did to a measurement), [`awake`] (what keeps
-//! them from it), [`wake_signal`] (wakes a thread that sleeps), [`door`] (lets in who knows a
-//! secret), [`launch`] (how the ranks of a job find each other), [`keys`] (what only they know).
+//! them from it), [`wake_signal`] (wakes a thread that sleeps), [`fair_lock`] (a lock in turn),
+//! [`door`] (lets in who knows a secret), [`launch`] (how the ranks of a job find each other), [`keys`] (what only they know).
 
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]
@@ -18,6 +18,7 @@ pub mod clock;
 mod combined;
 pub mod door;
 mod error;
+pub mod fair_lock;
 pub mod files;
 pub mod joined;
 pub mod keys;

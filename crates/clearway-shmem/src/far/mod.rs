@@ -38,6 +38,7 @@ use clearway_proto::queue::{
 use clearway_proto::wire::{Driver, Granted, RegionId, Span};
 use clearway_runtime::attend::{LockedEngine, SharedEngine};
 use clearway_runtime::clock;
+use clearway_runtime::fair_lock::FairLock;
 use clearway_runtime::near::{LINES, Line};
 
 use self::apply::{LINE, Local, line_bytes, line_offset};
@@ -63,7 +64,7 @@ const LAST_ANSWERS: Nanos = Nanos::from_millis(20);
 
 /// A stream of elements to one peer in one class.
 struct Lane {
-    state: Mutex<OpenLane>,
+    state: FairLock<OpenLane>,
     peer: Rank,
     class: Class,
     issued: AtomicU64,
@@ -85,7 +86,7 @@ struct OpenLane {
 
 impl Lane {
     fn lock(&self) -> MutexGuard<'_, OpenLane> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns whether its elements should wait for those that follow.
@@ -242,7 +243,7 @@ impl Far {
                 buffer: vec![0; self.limits.batch as usize].into_boxed_slice(),
             };
             Box::new(Lane {
-                state: Mutex::new(state),
+                state: FairLock::new(state),
                 peer: Rank(pe as u32),
                 class,
                 issued: AtomicU64::new(0),
@@ -304,33 +305,62 @@ impl Far {
     /// Sends what a lane gathered.
     fn close(&self, lane: &Lane, state: &mut OpenLane) {
         let Ok(job) = job::installed() else { return };
-        if state.open.is_empty() {
-            return;
+        if let Some(mut locked) = self.issue(job, lane, state) {
+            self.leave(job, &mut locked);
+            // After the step, which can take longer than a lane gathers.
+            lane.closed_at.store(clock::now().0, Ordering::Relaxed);
         }
-        let mut locked = self.engine.lock();
-        self.issue(job, &mut locked, lane, state);
-        self.leave(job, &mut locked);
-        // After the step, which can take longer than a lane gathers.
-        lane.closed_at.store(clock::now().0, Ordering::Relaxed);
     }
 
-    /// Gives the engine what a lane gathered, which is something.
+    /// Sends what a lane gathered, unless another thread has the lane, which then sends it, or no
+    /// memory is free. Returns whether it has to be tried again.
+    fn try_close(&self, lane: &Lane) -> bool {
+        let (Ok(job), Some(mut state)) = (job::installed(), lane.state.try_lock()) else {
+            return true;
+        };
+        if state.open.is_empty() {
+            return false;
+        }
+        let mut locked = self.engine.lock();
+        let has_memory = self.try_issue(&mut locked, lane, &mut state);
+        self.leave(job, &mut locked);
+        lane.closed_at.store(clock::now().0, Ordering::Relaxed);
+        !has_memory
+    }
+
+    /// Gives the engine what a lane gathered, and returns the engine; none if that is nothing. Waits
+    /// for memory, and lets other threads have the engine meanwhile: what is urgent does not wait
+    /// for the credit of a bulk transfer.
     fn issue(
         &self,
         job: &'static Job,
+        lane: &Lane,
+        state: &mut OpenLane,
+    ) -> Option<MutexGuard<'_, LockedEngine<QueueNode>>> {
+        if state.open.is_empty() {
+            return None;
+        }
+        loop {
+            let mut locked = self.engine.lock();
+            if self.try_issue(&mut locked, lane, state) {
+                return Some(locked);
+            }
+            self.leave(job, &mut locked);
+        }
+    }
+
+    /// Gives the engine what a lane gathered, which is something, if memory is free. Returns whether
+    /// it is.
+    fn try_issue(
+        &self,
         locked: &mut LockedEngine<QueueNode>,
         lane: &Lane,
         state: &mut OpenLane,
-    ) {
+    ) -> bool {
+        let Some(span) = self.batch_memory(locked, lane.class) else { return false };
         lane.is_under_way.store(true, Ordering::Release);
         lane.closed.store(lane.issued.load(Ordering::Relaxed), Ordering::Release);
         self.open_lanes.fetch_sub(1, Ordering::Relaxed);
-        let span = loop {
-            if let Some(span) = self.batch_memory(locked, lane.class) {
-                break span;
-            }
-            self.leave(job, locked);
-        };
         let OpenLane { open, buffer } = state;
         let batch = open.close(buffer, span);
         let bytes = &buffer[..batch.buffer.length as usize];
@@ -339,6 +369,7 @@ impl Far {
         }
         let (peer, class, context) = (lane.peer, lane.class, lane.context());
         locked.command(QueueCommand::Close { peer, class, context, batch });
+        true
     }
 
     /// Has what was issued leave, and then looks at what arrived.
@@ -411,13 +442,16 @@ impl Far {
         for (peer, class) in idle {
             let lane = self.lane(peer.index(), class);
             lane.is_listed.store(false, Ordering::Release);
-            let mut state = lane.lock();
-            if state.open.is_empty() || lane.is_under_way.load(Ordering::Acquire) {
+            // The end of what is under way lists it again.
+            if lane.is_under_way.load(Ordering::Acquire) {
                 continue;
             }
-            match lane.gathers() {
-                StreamState::Idle => self.close(lane, &mut state),
-                StreamState::Busy => self.list(lane),
+            let has_more = match lane.gathers() {
+                StreamState::Idle => self.try_close(lane),
+                StreamState::Busy => true,
+            };
+            if has_more {
+                self.list(lane);
             }
         }
     }
@@ -439,11 +473,14 @@ impl Far {
         self.engine.wait(self.descriptor.as_ref(), ready, || self.poll());
     }
 
-    /// Sends what all lanes gathered: what a thread waits for may depend on it.
+    /// Sends what all lanes gathered: what a thread waits for may depend on it. It does not wait for
+    /// lanes that others fill: those leave by themselves.
     fn close_open(&self) {
         if self.open_lanes.load(Ordering::Relaxed) > 0 {
-            for class in Class::ALL {
-                self.lanes_of(class).for_each(|lane| self.close_now(lane));
+            for lane in Class::ALL.into_iter().flat_map(|class| self.lanes_of(class)) {
+                if self.try_close(lane) {
+                    self.list(lane);
+                }
             }
         }
     }
@@ -455,10 +492,7 @@ impl Far {
             return false;
         }
         for lane in self.lanes_of(class) {
-            let mut state = lane.lock();
-            if !state.open.is_empty() {
-                self.issue(job, &mut self.engine.lock(), lane, &mut state);
-            }
+            self.issue(job, lane, &mut lane.lock());
         }
         // Behind the last batches, which then ask themselves.
         let context = ContextId(class.index() as u32);

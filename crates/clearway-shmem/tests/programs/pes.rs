@@ -112,6 +112,11 @@ fn threads__contexts_and_locks_hold() {
 }
 
 #[test]
+fn urgent__operations_do_not_wait_for_a_flood_of_another_thread() {
+    Ground::Udp.run("urgent.c", &[3], &[]);
+}
+
+#[test]
 fn overloads__a_tool_can_put_its_function_in_place() {
     run("overloads.cpp");
 }
