@@ -32,6 +32,7 @@ use crate::collective::active::ActiveTeams;
 use crate::collective::sync::Gathering;
 use crate::constants::{THREAD_MULTIPLE, THREAD_SINGLE, VERSION};
 use crate::context::{Context, ContextTable};
+pub use crate::far::FarTraffic;
 use crate::far::{self, Far, FarObject, FarWire};
 use crate::fault::{Fault, Wrong};
 use crate::heap::Heap;
@@ -664,6 +665,11 @@ pub fn addr_accessible(address: Symmetric, pe: i32) -> Result<i32, Fault> {
 /// The library is not initialised.
 pub fn ptr(dest: Symmetric, pe: i32) -> Result<*mut u8, Fault> {
     Ok(get()?.segments.place(dest, 1, pe as usize).map_or(std::ptr::null_mut(), Place::pointer))
+}
+
+/// Returns what this PE sent to PEs of other hosts so far; nothing where it has none.
+pub fn far_traffic() -> Option<FarTraffic> {
+    Some(get().ok()?.far.as_ref()?.traffic())
 }
 
 /// What this PE is, for a person: one line each.

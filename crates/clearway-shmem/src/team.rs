@@ -21,10 +21,12 @@
 //! How members wait for each other (`collective::sync`).
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clearway_runtime::near::SLOTS;
 
 use crate::address::Symmetric;
+use crate::collective::hosts::HostPlan;
 use crate::collective::sync::Gathering;
 use crate::context::{self, Context};
 use crate::fault::{Fault, Wrong};
@@ -134,6 +136,8 @@ pub(crate) struct TeamEntry {
     pub(crate) origin: AtomicU32,
     /// Whether some of its members are far.
     spans_hosts: AtomicBool,
+    /// Its members by host, once asked for.
+    plan: Mutex<Option<Arc<HostPlan>>>,
 }
 
 impl TeamEntry {
@@ -143,7 +147,14 @@ impl TeamEntry {
         self.spans_hosts.load(Ordering::Relaxed)
     }
 
+    /// Returns its members by host; `make` sorts them.
+    pub(crate) fn plan(&self, make: impl FnOnce() -> HostPlan) -> Arc<HostPlan> {
+        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(plan.get_or_insert_with(|| Arc::new(make())))
+    }
+
     fn set(&self, members: Members, me: i32, contexts: i32, origin: u32, spans_hosts: bool) {
+        *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.spans_hosts.store(spans_hosts, Ordering::Relaxed);
         self.start.store(members.start, Ordering::Relaxed);
         self.stride.store(members.stride, Ordering::Relaxed);

@@ -5,7 +5,8 @@
 //! 56 bytes travel with a step. Longer contents are fetched: behind a first step every source is
 //! ready, each member copies what it needs out of the others' memory, and a second step says that
 //! nobody reads any more. A member writes nobody's memory but its own, except in long reductions,
-//! which share the work.
+//! which share the work. Between hosts, members of one host share what others of them fetched
+//! (`hosts`).
 //!
 //! # Source
 //! OpenSHMEM 1.6, "Collective Routines".
@@ -14,6 +15,7 @@
 //! Active sets, the older way to say who takes part (`active`).
 
 pub mod active;
+pub(crate) mod hosts;
 mod reduce;
 pub mod scan;
 pub(crate) mod sync;
@@ -271,6 +273,13 @@ impl Together<'_> {
             return Ok(());
         }
         let from = self.member(root, source, bytes, "source")?;
+        if let Some(plan) = self.plan() {
+            self.broadcast_to_hosts(&plan, dest, source, bytes, root)?;
+            if let (true, Some(into)) = (me == root, into) {
+                self.fetch(into, from, bytes);
+            }
+            return Ok(());
+        }
         self.wait();
         if let Some(into) = into {
             self.fetch(into, from, bytes);
@@ -294,10 +303,17 @@ impl Together<'_> {
         let total = lengths.iter().fold(0usize, |total, length| total.saturating_add(*length));
         let into = self.own(dest, total, "dest")?;
         self.expect_apart((dest, total), (source, bytes))?;
-        let mut at = 0;
-        for (index, length) in lengths.iter().enumerate() {
-            self.fetch(into.plus(at), self.member(index, source, *length, "source")?, *length);
-            at += length;
+        let mut end = 0;
+        let place = |length| {
+            end += length;
+            (end - length, length)
+        };
+        let blocks: Vec<(usize, usize)> = lengths.into_iter().map(place).collect();
+        if let Some(plan) = self.plan() {
+            return self.gather_blocks(&plan, dest, source, &blocks);
+        }
+        for (index, (at, length)) in blocks.into_iter().enumerate() {
+            self.fetch(into.plus(at), self.member(index, source, length, "source")?, length);
         }
         self.finish();
         Ok(())
@@ -320,6 +336,10 @@ impl Together<'_> {
             return Ok(());
         }
         self.wait();
+        if let Some(plan) = self.plan() {
+            let blocks: Vec<_> = (0..self.all.size()).map(|at| (at * bytes, bytes)).collect();
+            return self.gather_blocks(&plan, dest, source, &blocks);
+        }
         for index in self.rotated() {
             let from = self.member(index, source, bytes, "source")?;
             self.fetch(into.plus(index * bytes), from, bytes);

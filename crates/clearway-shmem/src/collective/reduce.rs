@@ -51,9 +51,12 @@ impl Together<'_> {
             into.put(result, bytes);
             return Ok(());
         }
+        if let Some(plan) = self.plan() {
+            return self.reduce_between_hosts::<T>(&plan, op, dest, source, count);
+        }
         if bytes <= SHORT {
             self.wait();
-            let result = self.combined::<T>(op, source, 0, count)?;
+            let result = self.combined::<T>(0..self.all.size(), op, source, 0, count)?;
             self.wait();
             into.put(Caller::from_slice(&result), bytes);
             return Ok(());
@@ -61,9 +64,10 @@ impl Together<'_> {
         self.share::<T>(op, dest, source, count)
     }
 
-    /// The result for `count` elements from element `first` on.
-    fn combined<T: Operand>(
+    /// The result of `members` for `count` elements from element `first` on.
+    pub(super) fn combined<T: Operand>(
         &self,
+        members: impl Iterator<Item = usize>,
         op: ReduceOp,
         source: Symmetric,
         first: usize,
@@ -72,10 +76,10 @@ impl Together<'_> {
         let (at, bytes) = (first * size_of::<T>(), count * size_of::<T>());
         let mut copy = Vec::new();
         let mut result: Vec<T> = Vec::new();
-        for member in 0..self.all.size() {
+        for (place, member) in members.enumerate() {
             let elements = self.elements(member, source.plus(at), bytes, &mut copy)?;
             let Some(elements) = elements else { continue };
-            match member {
+            match place {
                 0 => result.extend((0..count).map(|index| elements.read::<T>(index))),
                 _ => combine_all(op, &mut result, elements),
             }
@@ -97,7 +101,7 @@ impl Together<'_> {
         let (mut first, end) = ((me * part).min(count), ((me + 1) * part).min(count));
         while first < end {
             let length = (end - first).min(BLOCK / size_of::<T>());
-            let result = self.combined::<T>(op, source, first, length)?;
+            let result = self.combined::<T>(0..size, op, source, first, length)?;
             let (at, bytes) = (first * size_of::<T>(), length * size_of::<T>());
             for member in 0..size {
                 match self.member(member, dest.plus(at), bytes, "dest")? {

@@ -13,14 +13,14 @@
 //! node takes 1.8 to 14 and 2 to 47, looking at all lines 1.8 to 5 and 2.6 to 31 (measured). With a
 //! processor for each PE they are not measured.
 //!
-//! Between hosts a member's line travels as one record to each other host of the team, where all
-//! members see it in the memory of that host ([`crate::far`]).
+//! Between hosts only the first member on each host sends lines, which all members there then see in
+//! the memory of their host ([`super::hosts`]).
 //!
 //! | line of a slot | written by | holds |
 //! |---|---|---|
 //! | 0, 1 | its PE | epoch of that parity, payload |
 //! | 2 | all, at the first member | how many came |
-//! | 3 | the last to come, at the first member | the epoch in which all came |
+//! | 3 | the last to come, at the first member; between hosts, the first member on a host | the epoch in which all came |
 //!
 //! # Invariants
 //! I1. All members call the same steps of a team in the same order, one thread of each at a time
@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_runtime::near::{self, Line, Whereabouts};
 
-use crate::far::Far;
+use super::hosts::StepContents;
 use crate::fault::Fault;
 use crate::job::Job;
 use crate::team::{Members, Team, TeamEntry, USED_SLOT};
@@ -41,7 +41,7 @@ const FLAT_MAX: i32 = 8;
 pub(crate) const WORDS: usize = 7;
 /// The line that counts who came, and the one that says that all have.
 const COUNT: usize = 2;
-const ALL_CAME: usize = 3;
+pub(super) const ALL_CAME: usize = 3;
 /// The line of the slot that is no team's by which each PE notes its processor, plus one.
 const NOTES: usize = 2;
 /// Steps after which a PE notes its processor, whether it had to wait or not: an old note has the
@@ -51,10 +51,10 @@ const NOTED_EACH: u32 = 64;
 /// The members of a team, about to do a step together.
 #[derive(Clone, Copy)]
 pub(crate) struct Gathering<'a> {
-    job: &'a Job,
-    entry: &'a TeamEntry,
+    pub(super) job: &'a Job,
+    pub(super) entry: &'a TeamEntry,
     pub(crate) members: Members,
-    slot: usize,
+    pub(super) slot: usize,
 }
 
 impl<'a> Gathering<'a> {
@@ -78,27 +78,38 @@ impl<'a> Gathering<'a> {
     /// Returns when all have called it. What they stored before is seen afterwards.
     #[inline]
     pub(crate) fn wait(&self) {
-        self.step(&[]);
+        self.step(&[], StepContents::Nothing);
     }
 
     /// Tells all members up to [`WORDS`] words, and gives `read` what each told, in the order of
     /// their numbers.
     #[inline]
     pub(crate) fn exchange(&self, told: &[u64], mut read: impl FnMut(usize, &[AtomicU64; WORDS])) {
-        let epoch = self.step(told);
+        let epoch = self.step(told, StepContents::Lines);
         for index in 0..self.size() {
             read(index, &self.line(index, epoch).payload);
         }
     }
 
+    /// Returns whether some of them are far.
+    pub(super) fn spans_hosts(&self) -> bool {
+        self.entry.spans_hosts()
+    }
+
     /// The line of member `index` for `epoch`.
     #[inline]
-    fn line(&self, index: usize, epoch: u32) -> &'a Line {
-        self.job.near.line(self.members.pe(index), self.slot, (epoch & 1) as usize)
+    pub(super) fn line(&self, index: usize, epoch: u32) -> &'a Line {
+        self.numbered(index, (epoch & 1) as usize)
+    }
+
+    /// The line of member `index` that has this number.
+    #[inline]
+    pub(super) fn numbered(&self, index: usize, number: usize) -> &'a Line {
+        self.job.near.line(self.members.pe(index), self.slot, number)
     }
 
     #[inline]
-    fn step(&self, told: &[u64]) -> u32 {
+    fn step(&self, told: &[u64], given: StepContents) -> u32 {
         let epoch = self.entry.epoch.load(Ordering::Relaxed).wrapping_add(1);
         self.entry.epoch.store(epoch, Ordering::Relaxed);
         let own = self.job.near.line(self.job.me, self.slot, (epoch & 1) as usize);
@@ -111,7 +122,7 @@ impl<'a> Gathering<'a> {
         }
         if let Some(far) = self.job.far.as_ref().filter(|_| self.entry.spans_hosts()) {
             own.reach(epoch, self.job.near.waking());
-            self.exchange_between_hosts(far, own, epoch);
+            self.step_between_hosts(far, epoch, given);
             return epoch;
         }
         if self.members.size > FLAT_MAX {
@@ -124,26 +135,6 @@ impl<'a> Gathering<'a> {
             self.line(index, epoch).wait(epoch, &self.job.patience, || self.whereabouts(epoch));
         }
         epoch
-    }
-
-    /// The step of members on several hosts: each sends its line to one member of each other host,
-    /// and all members there read it where that one writes it.
-    fn exchange_between_hosts(&self, far: &Far, own: &Line, epoch: u32) {
-        let pes = (0..self.size()).map(|index| self.members.pe(index));
-        far.send_line(pes, self.slot, (epoch & 1) as usize, own);
-        for index in 0..self.size() {
-            let pe = self.members.pe(index);
-            if !self.job.segments.is_near(pe) {
-                let line = self.line(index, epoch);
-                self.job.wait(|| line.has_reached(epoch));
-            }
-        }
-        for index in 0..self.size() {
-            if self.job.segments.is_near(self.members.pe(index)) {
-                let line = self.line(index, epoch);
-                line.wait(epoch, &self.job.patience, || self.whereabouts(epoch));
-            }
-        }
     }
 
     /// Returns where the members are that have not come.

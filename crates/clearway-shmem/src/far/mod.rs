@@ -117,6 +117,15 @@ struct BatchMemory {
     free: Vec<u32>,
 }
 
+/// What a PE sent to PEs of other hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FarTraffic {
+    /// Messages with elements.
+    pub messages: u64,
+    /// Elements: puts, requests for bytes, atomic operations.
+    pub elements: u64,
+}
+
 /// The way to far PEs.
 pub(crate) struct Far {
     engine: SharedEngine<QueueNode>,
@@ -130,11 +139,12 @@ pub(crate) struct Far {
     /// Lanes that are to be closed when they have gathered long enough.
     idle: Mutex<Vec<(Rank, Class)>>,
     has_idle: AtomicBool,
+    /// Messages of elements that were closed.
+    messages: AtomicU64,
     /// Lanes that have something open.
     open_lanes: AtomicU32,
     /// The first PE of each PE's host.
     leaders: Vec<usize>,
-    me: usize,
     classes: [Granted; Class::ALL.len()],
     description: String,
 }
@@ -182,9 +192,9 @@ impl Far {
             tickets: Tickets::new(),
             idle: Mutex::default(),
             has_idle: AtomicBool::new(false),
+            messages: AtomicU64::new(0),
             open_lanes: AtomicU32::new(0),
             leaders,
-            me,
             classes,
             description,
         })
@@ -266,6 +276,16 @@ impl Far {
     fn push(&self, pe: usize, class: Class, element: Element<'_>) {
         let lane = self.lane(pe, class);
         let mut state = lane.lock();
+        self.append(lane, &mut state, element);
+        if self.policy.cause(&state.open, class, lane.gathers(), Nanos::ZERO).is_some() {
+            self.close(lane, &mut state);
+        } else if !lane.is_under_way.load(Ordering::Acquire) {
+            self.list(lane);
+        }
+    }
+
+    /// Appends `element` to the open buffer of a lane, behind closing one that is full.
+    fn append(&self, lane: &Lane, state: &mut OpenLane, element: Element<'_>) {
         loop {
             let OpenLane { open, buffer } = &mut *state;
             let was_empty = open.is_empty();
@@ -274,16 +294,11 @@ impl Far {
                 break;
             }
             assert!(!open.is_empty(), "an element that no buffer keeps");
-            self.close(lane, &mut state);
+            self.close(lane, state);
         }
         // Sequentially consistent with `Room`: either that event sees this element, or this thread
         // sees that nothing is under way.
         lane.issued.fetch_add(1, Ordering::SeqCst);
-        if self.policy.cause(&state.open, class, lane.gathers(), Nanos::ZERO).is_some() {
-            self.close(lane, &mut state);
-        } else if !lane.is_under_way.load(Ordering::Acquire) {
-            self.list(lane);
-        }
     }
 
     /// Has `lane` closed when its time has come, by whoever polls.
@@ -295,11 +310,6 @@ impl Far {
             drop(idle);
             self.engine.wake();
         }
-    }
-
-    /// Sends what `lane` gathered, because a thread waits for it.
-    fn close_now(&self, lane: &Lane) {
-        self.close(lane, &mut lane.lock());
     }
 
     /// Sends what a lane gathered.
@@ -361,6 +371,7 @@ impl Far {
         lane.is_under_way.store(true, Ordering::Release);
         lane.closed.store(lane.issued.load(Ordering::Relaxed), Ordering::Release);
         self.open_lanes.fetch_sub(1, Ordering::Relaxed);
+        self.messages.fetch_add(1, Ordering::Relaxed);
         let OpenLane { open, buffer } = state;
         let batch = open.close(buffer, span);
         let bytes = &buffer[..batch.buffer.length as usize];
@@ -475,7 +486,7 @@ impl Far {
 
     /// Sends what all lanes gathered: what a thread waits for may depend on it. It does not wait for
     /// lanes that others fill: those leave by themselves.
-    fn close_open(&self) {
+    pub(crate) fn close_open(&self) {
         if self.open_lanes.load(Ordering::Relaxed) > 0 {
             for lane in Class::ALL.into_iter().flat_map(|class| self.lanes_of(class)) {
                 if self.try_close(lane) {
@@ -558,26 +569,38 @@ impl Far {
         })
     }
 
-    /// Sends this PE's line to one of `pes` on each other host.
-    pub(crate) fn send_line(
+    /// Sends `lines`, each of the PE that it belongs to, to the host of PE `pe`, where they are
+    /// written in their order.
+    pub(crate) fn send_lines<'a>(
         &self,
-        pes: impl Iterator<Item = usize>,
+        pe: usize,
         slot: usize,
         number: usize,
-        line: &Line,
+        lines: impl Iterator<Item = (usize, &'a Line)>,
     ) {
-        let bytes = line_bytes(line);
-        let offset = line_offset(self.me, slot, number);
-        let at = FarPlace { segment: Segment::Lines as u8, offset };
-        let mut hosts = vec![self.leaders[self.me]];
-        for pe in pes {
-            let host = self.leaders[pe];
-            if !hosts.contains(&host) {
-                hosts.push(host);
-                self.push(pe, LINES_CLASS, Element::Put { at, bytes: &bytes });
-                self.close_now(self.lane(pe, LINES_CLASS));
-            }
+        let lane = self.lane(pe, LINES_CLASS);
+        let mut state = lane.lock();
+        for (owner, line) in lines {
+            let bytes = line_bytes(line);
+            let offset = line_offset(owner, slot, number);
+            let at = FarPlace { segment: Segment::Lines as u8, offset };
+            self.append(lane, &mut state, Element::Put { at, bytes: &bytes });
         }
+        self.close(lane, &mut state);
+    }
+
+    /// Returns how many messages this PE sent, and how many elements in them and in open buffers.
+    pub(crate) fn traffic(&self) -> FarTraffic {
+        let lanes = self.lanes.iter().filter_map(OnceLock::get);
+        FarTraffic {
+            messages: self.messages.load(Ordering::Relaxed),
+            elements: lanes.map(|lane| lane.issued.load(Ordering::Relaxed)).sum(),
+        }
+    }
+
+    /// Returns the first PE of the host of PE `pe`.
+    pub(crate) fn leader_of(&self, pe: usize) -> usize {
+        self.leaders[pe]
     }
 
     /// Fetches a line of far PE `pe` from there.

@@ -4,6 +4,7 @@ use clearway_shmem::address::Symmetric;
 use clearway_shmem::collective;
 use clearway_shmem::collective::active::{self, ActiveSet};
 use clearway_shmem::heap;
+use clearway_shmem::job;
 use clearway_shmem::operand::{Complex, ComplexDouble, ReduceOp};
 use clearway_shmem::team::Team;
 
@@ -149,4 +150,46 @@ fn on_set(
     let folded = folded(members.iter().copied(), count, |a, b| a ^ b);
     assert_eq!(get::<u64>(into, count, me), folded);
     active::sync(set, sync).expect("sync");
+}
+
+/// What a collective sends to the other host: only the first PE of each host says that all came,
+/// and no byte crosses twice.
+pub(crate) fn crossing() {
+    const COUNT: usize = 5_000;
+    /// Elements of a get of `COUNT` words.
+    const GETS: u64 = 10;
+    let (me, _, pes) = who();
+    let source = heap::malloc(8 * COUNT * pes).expect("began");
+    let dest = heap::malloc(8 * COUNT * pes).expect("began");
+    let (from, into) = (at(source, 0), at(dest, 0));
+    put(from, &words(me, COUNT), me);
+    collective::barrier_all().expect("barrier");
+    let Some(first) = job::far_traffic() else { return };
+    let is_leader = me % 2 == 0;
+    if pes != 4 {
+        // Each PE is a host.
+        return;
+    }
+    let mut before = first;
+    let mut since = || {
+        let now = job::far_traffic().expect("far PEs");
+        let last = std::mem::replace(&mut before, now);
+        (now.messages - last.messages, now.elements - last.elements)
+    };
+    collective::sync_all().expect("sync");
+    assert_eq!(since(), (is_leader.into(), is_leader.into()), "a synchronisation");
+    collective::reduce::<u64>(Team::WORLD, ReduceOp::Sum, into, from, 2).expect("sum");
+    // Twice the lines of two PEs: with `SHMEM_DEBUG` PEs first compare what they called.
+    let lines = if is_leader { (2, 4) } else { (0, 0) };
+    assert_eq!(since(), lines, "a short reduction");
+    let leads = u64::from(is_leader);
+    collective::broadcast(Team::WORLD, into, from, 8 * COUNT, 1).expect("broadcast");
+    let fetched = if me == 2 { GETS } else { 0 };
+    assert_eq!(since().1, fetched + leads * (2 + 3), "a long broadcast");
+    collective::fcollect(Team::WORLD, into, from, 8 * COUNT).expect("fcollect");
+    assert_eq!(since().1, GETS + leads * (2 + 3), "a collection");
+    collective::reduce::<u64>(Team::WORLD, ReduceOp::Sum, into, from, COUNT).expect("sum");
+    // A quarter of the words is 10,000 bytes: 3 gets and 3 puts.
+    assert_eq!(since().1, 6 + leads * (2 + 4), "a long reduction");
+    assert_eq!(get::<u64>(into, COUNT, me), folded(0..pes, COUNT, |a, b| a + b));
 }

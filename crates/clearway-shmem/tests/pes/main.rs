@@ -41,7 +41,8 @@ const PROGRAMS: &[Program] = &[
     program("waits", atomics::waits, &[1, 3]),
     program("locks", atomics::locks, &[1, 3]),
     program("threads", atomics::threads, &[2]),
-    program("collectives", collectives::all, &[1, 2, 3, 5, 10]),
+    program("collectives", collectives::all, &[1, 2, 3, 4, 5, 10]),
+    program("crossing", collectives::crossing, &[4]),
     program("active_sets", collectives::active_sets, &[1, 4]),
     program("teams", teams::teams, &[1, 2, 5]),
     program("newer", newer::newer, &[1, 2, 4]),
@@ -50,20 +51,27 @@ const PROGRAMS: &[Program] = &[
 
 /// Variables with which some PEs of a host are far for others.
 const PAIRS_OVER_UDP: &[&str] = &["SHMEM_NEAR=2", "SHMEM_WIRE=udp"];
+const ALL_OVER_UDP: &[&str] = &["SHMEM_NEAR=1", "SHMEM_WIRE=udp"];
 const ALL_OVER_LIBFABRIC: &[&str] = &["SHMEM_NEAR=1", "SHMEM_WIRE=ofi"];
+const PAIRS_OVER_LIBFABRIC: &[&str] = &["SHMEM_NEAR=2", "SHMEM_WIRE=ofi"];
 /// The most PEs that are started as far ones: they share the processors of a test machine.
-const FAR_PES_MAX: u32 = 4;
+const FAR_PES_MAX: u32 = 5;
 
-/// How often a program runs, and how its PEs reach each other.
+/// How often a program runs, and how its PEs reach each other: in pairs where they are several
+/// pairs, else all far.
 fn runs(program: &Program) -> Vec<(u32, &'static [&'static str])> {
     let mut runs: Vec<_> = program.pes.iter().map(|pes| (*pes, &[][..])).collect();
-    let far = program.pes.iter().copied().filter(|pes| (2..=FAR_PES_MAX).contains(pes)).max();
-    if let Some(pes) = far {
-        runs.push((pes, PAIRS_OVER_UDP));
-        let is_there = Command::new("sh").args(["-c", "ldconfig -p | grep -q libfabric"]).status();
-        if is_there.is_ok_and(|status| status.success()) {
-            runs.push((2, ALL_OVER_LIBFABRIC));
-        }
+    let far = program.pes.iter().copied().filter(|pes| (2..=FAR_PES_MAX).contains(pes));
+    let far: Vec<u32> = far.collect();
+    let is_there = Command::new("sh").args(["-c", "ldconfig -p | grep -q libfabric"]).status();
+    let has_libfabric = is_there.is_ok_and(|status| status.success());
+    runs.extend(far.iter().filter(|pes| **pes > 2).map(|pes| (*pes, PAIRS_OVER_UDP)));
+    if far == [2] {
+        runs.push((2, ALL_OVER_UDP));
+    }
+    if has_libfabric && !far.is_empty() {
+        runs.push((2, ALL_OVER_LIBFABRIC));
+        runs.extend(far.contains(&4).then_some((4, PAIRS_OVER_LIBFABRIC)));
     }
     runs
 }
