@@ -41,6 +41,7 @@ mod reliable;
 mod shm;
 mod shmem;
 mod shmem_far;
+mod shmem_rate;
 mod start;
 mod timeslice;
 

@@ -2,8 +2,9 @@
 //! library over the same link, in the same run.
 //!
 //! # Model
-//! One end sends and polls for the answer, the other polls and answers; neither sleeps. The figures
-//! are the tenth and the median of half round trips.
+//! One end sends and polls for the answer, the other polls and answers; neither sleeps. The far end
+//! writes a line when its socket is there, and the near end is started behind it. The figures are
+//! the tenth and the median of half round trips.
 //!
 //! # Not here
 //! The link: module `link`.
@@ -20,8 +21,11 @@ const PORT: u16 = 7801;
 const LENGTH: usize = 64;
 /// Turns of a run, which takes less than a second.
 const TURNS: usize = 10_000;
-/// Longest wait for an answer, or for the far end to be there.
+/// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the far end writes when its socket is there.
+pub(super) const READY: &str = "ready";
 
 /// The socket of a ping-pong.
 enum Plain {
@@ -61,15 +65,19 @@ impl Plain {
     }
 }
 
-/// Answers a run of turns that the near end makes over `wire`, `tcp` or `udp`.
+/// Answers a run of turns that the near end makes over `wire`, `tcp` or `udp`. Writes [`READY`] when
+/// the near end can begin.
 pub(super) fn answer(wire: &str, at: IpAddr) -> Result<()> {
     let mut plain = if wire == "tcp" {
-        let (stream, _) = TcpListener::bind((at, PORT))?.accept()?;
+        let listener = TcpListener::bind((at, PORT))?;
+        println!("{READY}");
+        let (stream, _) = listener.accept()?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         Plain::Tcp(stream)
     } else {
         let socket = UdpSocket::bind((at, PORT))?;
+        println!("{READY}");
         socket.set_read_timeout(Some(PATIENCE))?;
         let (_, from) = socket.peek_from(&mut [0; LENGTH])?;
         socket.connect(from)?;
@@ -87,13 +95,11 @@ pub(super) fn answer(wire: &str, at: IpAddr) -> Result<()> {
 /// Measures half round trips over `wire` to `to`: the tenth and the median, in ns.
 pub(super) fn ask(wire: &str, from: IpAddr, to: IpAddr) -> Result<[f64; 2]> {
     let mut plain = if wire == "tcp" {
-        let stream = connected(to)?;
+        let stream = TcpStream::connect((to, PORT))?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         Plain::Tcp(stream)
     } else {
-        // The far end says nothing when it is ready.
-        std::thread::sleep(Duration::from_millis(300));
         let socket = UdpSocket::bind((from, 0))?;
         socket.connect((to, PORT))?;
         socket.set_nonblocking(true)?;
@@ -110,16 +116,4 @@ pub(super) fn ask(wire: &str, from: IpAddr, to: IpAddr) -> Result<[f64; 2]> {
     halves.sort_by(f64::total_cmp);
     let at = |index: usize| halves.get(index).copied().context("no turns");
     Ok([at(TURNS / 10)?, at(TURNS / 2)?])
-}
-
-/// Connects to the far end, once it listens.
-fn connected(to: IpAddr) -> Result<TcpStream> {
-    let begun = Instant::now();
-    loop {
-        match TcpStream::connect((to, PORT)) {
-            Ok(stream) => return Ok(stream),
-            Err(error) if begun.elapsed() > PATIENCE => return Err(error.into()),
-            Err(_) => std::thread::sleep(Duration::from_millis(10)),
-        }
-    }
 }

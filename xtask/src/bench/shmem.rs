@@ -38,6 +38,9 @@ pub(super) const SOURCE: &str = include_str!("shmem_peer.c");
 /// Longest run in s; one that hangs is ended by `timeout`.
 const DEADLINE_S: &str = "300";
 
+/// The library's name, by which programs find it.
+const LIBRARY: &str = "libclearway_shmem.so.1";
+
 const OWN: &str = "clearway";
 const PEER: &str = "Open MPI";
 
@@ -137,17 +140,24 @@ pub(super) fn build_library() -> Result<PathBuf> {
 /// Compiles the program with our library `built`, which stays where it is.
 pub(super) fn compile_own(directory: &Path, built: &Path) -> Result<PathBuf> {
     fs::create_dir_all(directory)?;
-    let (source, library, own) =
-        (directory.join("peer.c"), directory.join("libclearway_shmem.so.1"), directory.join("own"));
-    fs::write(&source, SOURCE)?;
+    let library = directory.join(LIBRARY);
+    // What other libraries compile.
+    fs::write(directory.join("peer.c"), SOURCE)?;
     // Another run of this process's number may have left one.
     let _ = fs::remove_file(&library);
     symlink(built, &library)?;
+    compile_with_own(directory, "own", SOURCE)
+}
+
+/// Compiles `source` as the program `name`, with our library, which [`compile_own`] put there.
+pub(super) fn compile_with_own(directory: &Path, name: &str, text: &str) -> Result<PathBuf> {
+    let (source, own) = (directory.join(format!("{name}.c")), directory.join(name));
+    fs::write(&source, text)?;
     let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../crates/clearway-shmem/include");
     let path = format!("-Wl,-rpath,{}", directory.display());
     let output = Command::new("cc")
         .args(["-O2", include, "-o"])
-        .args([&own, &source, &library])
+        .args([&own, &source, &directory.join(LIBRARY)])
         .arg(path)
         .output()?;
     ensure!(output.status.success(), "cc: {}", String::from_utf8_lossy(&output.stderr).trim());

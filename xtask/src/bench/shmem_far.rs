@@ -12,6 +12,8 @@
 //! `--peer DIR` or `SOS_PREFIX`: its `bin/oshcc` compiles, Hydra starts its PEs by PMI-1, and
 //! variables choose libfabric's provider `tcp` where the installation is Sandia's.
 //!
+//! Behind the rounds come the rates of queues (module `shmem_rate`), with near PEs too.
+//!
 //! # Invariants
 //! I1. All runs in a process namespace of which the bench is the first process, so that nothing
 //!     stays behind, whatever ends the bench: the kernel ends the others, and with the last one
@@ -22,9 +24,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Output, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -34,7 +37,8 @@ use super::hosts::are_there;
 use super::link::{FAR, Link, NEAR};
 use super::mpi::{MPICH, OPEN_MPI, OPEN_MPI_AS_ROOT};
 use super::shm::directory;
-use super::shmem::{SOURCE, build_library, compile_own, figure};
+use super::shmem::{SOURCE, build_library, compile_own, compile_with_own, figure};
+use super::shmem_rate::{EXAMPLES, RATE_SOURCE, RatesSeen, THRESHOLD, THRESHOLDS, millions};
 use super::{BenchArguments, INSIDE, build_program, is_root, load, parse, spread};
 
 /// The flag that chooses this bench.
@@ -78,6 +82,10 @@ const ROWS: [(&str, Goal); 9] = [
     ("histogram", Goal::Nothing),
     ("index_gather", Goal::Nothing),
 ];
+/// The wire of PEs that share memory, for rates.
+const SHARED: &str = "near";
+/// The veth's name on either host.
+const INTERFACES: [&str; 2] = ["near", "far"];
 /// Rows of the floor.
 const FLOORS: [&str; 2] = ["tcp", "udp"];
 
@@ -90,6 +98,9 @@ struct FarContest {
     directory: PathBuf,
     clearway: PathBuf,
     own: PathBuf,
+    /// The program of rates, and the examples.
+    rate: PathBuf,
+    examples: Vec<PathBuf>,
     /// By contestant.
     peers: Vec<(&'static str, PathBuf)>,
 }
@@ -105,11 +116,12 @@ pub(super) fn run(arguments: &[String]) -> Result<ExitCode> {
             println!("{wire} {p10} {p50} 1 1");
         }
         (words, Some(at)) => {
-            let [clearway, library] = words.get(at + 1..).unwrap_or_default() else {
-                bail!("{INSIDE} takes the paths of the program and of the library");
+            let [clearway, library, directory] = words.get(at + 1..).unwrap_or_default() else {
+                bail!("{INSIDE} takes the paths of the program, of the library and for files");
             };
             let (options, peer) = options(arguments.get(..at).unwrap_or_default())?;
-            return contend(&options, peer, Path::new(clearway), Path::new(library));
+            let [clearway, library, directory] = [clearway, library, directory].map(Path::new);
+            return contend(&options, peer, clearway, library, directory);
         }
         (_, None) => return enter(arguments),
     }
@@ -142,15 +154,20 @@ fn enter(arguments: &[String]) -> Result<ExitCode> {
     }
     let (program, library) = (build_program()?, build_library()?);
     let own = std::env::current_exe().context("the path of this program")?;
+    // Named by a process number that no other bench has; inside all have the same.
+    let directory = directory();
+    fs::create_dir_all(&directory)?;
     let status = Command::new("unshare")
         .args(["-nump", "--fork", "--mount-proc", "--kill-child", "--"])
         .arg(own)
         .args(["bench", "shmem"])
         .args(arguments)
         .arg(INSIDE)
-        .args([program, library])
+        .args([&program, &library, &directory])
         .status()
-        .context("unshare")?;
+        .context("unshare");
+    let _ = fs::remove_dir_all(directory);
+    let status = status?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -160,9 +177,9 @@ fn contend(
     peer: Option<PathBuf>,
     clearway: &Path,
     library: &Path,
+    directory: &Path,
 ) -> Result<ExitCode> {
-    let directory = directory();
-    let contest = prepare(directory.clone(), peer, clearway, library)?;
+    let contest = prepare(directory.to_owned(), peer, clearway, library)?;
     let loaded = load();
     let mut seen = FarSeen::new();
     for round in 0..options.rounds {
@@ -182,11 +199,11 @@ fn contend(
             }
         }
     }
-    let _ = fs::remove_dir_all(directory);
     if options.json {
         println!("{}", record(options, loaded, &seen));
     } else {
         print!("{}", text(options, loaded, &seen));
+        contest.rates();
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -207,7 +224,6 @@ fn prepare(
     clearway: &Path,
     library: &Path,
 ) -> Result<FarContest> {
-    fs::create_dir_all(&directory)?;
     let hosts = directory.join("etc-hosts");
     fs::write(&hosts, format!("127.0.0.1 localhost\n{NEAR} near\n{FAR} far\n"))?;
     let mount = format!(
@@ -218,6 +234,15 @@ fn prepare(
     ensure!(status.success(), "the near host has no mounts");
     let link = Link::to_host("far")?;
     let own = compile_own(&directory, library)?;
+    let rate = compile_with_own(&directory, "rate", RATE_SOURCE)?;
+    let sources =
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/clearway-shmem/examples/queues"));
+    fs::copy(sources.join("seeded.h"), directory.join("seeded.h")).context("seeded.h")?;
+    let example = |name: &str| {
+        let source = fs::read_to_string(sources.join(format!("{name}.c"))).context(name.to_owned());
+        compile_with_own(&directory, name, &source?)
+    };
+    let examples = EXAMPLES.iter().map(|(name, ..)| example(name)).collect::<Result<Vec<_>>>()?;
     let mut peers = Vec::new();
     if let Some(program) = peer.and_then(|prefix| compile_named(&directory, &prefix)) {
         peers.push((NAMED, program));
@@ -232,7 +257,8 @@ fn prepare(
     }
     fs::write(directory.join("hostfile"), "near slots=1\nfar slots=1\n")?;
     agent(&directory, &link)?;
-    Ok(FarContest { link, directory, clearway: clearway.to_owned(), own, peers })
+    let clearway = clearway.to_owned();
+    Ok(FarContest { link, directory, clearway, own, rate, examples, peers })
 }
 
 /// Compiles the program with the installation at `prefix`; `None`, with a reason, where it cannot.
@@ -282,25 +308,69 @@ impl FarContest {
         if FLOORS.contains(&name) {
             return self.floor(name);
         }
-        let mut command = self.launcher();
-        if let Some((_, settings)) = OWN.iter().find(|(wire, _)| own_name(wire) == name) {
-            command.arg(&self.clearway).args(["start", "-n", "2", "--hostfile"]);
-            command.arg(self.directory.join("hostfile"));
-            for (variable, value) in *settings {
-                command.args(["-x", &format!("{variable}={value}")]);
+        let mut command = match OWN.iter().find(|(wire, _)| own_name(wire) == name) {
+            Some((_, settings)) => self.own(settings, &self.own),
+            None => {
+                let (_, program) =
+                    self.peers.iter().find(|(peer, _)| *peer == name).context("no such peer")?;
+                let mut command = self.launcher();
+                self.peer(name, &mut command);
+                command.arg(program);
+                command
             }
-            command.arg(&self.own);
-        } else {
-            let (_, program) =
-                self.peers.iter().find(|(peer, _)| *peer == name).context("no such peer")?;
-            self.peer(name, &mut command);
-            command.arg(program);
+        };
+        whole(command.arg("far"), "done")
+    }
+
+    /// Returns a command that runs `program` as a PE on each host, with our library.
+    fn own(&self, settings: &[(&str, &str)], program: &Path) -> Command {
+        let mut command = self.launcher();
+        command.arg(&self.clearway).args(["start", "-n", "2", "--hostfile"]);
+        command.arg(self.directory.join("hostfile"));
+        for (variable, value) in settings {
+            command.args(["-x", &format!("{variable}={value}")]);
         }
-        let output = command.arg("far").output().context("timeout")?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let is_whole = said.lines().any(|line| line == "done");
-        ensure!(is_whole, "{}", String::from_utf8_lossy(&output.stderr).trim());
-        Ok(said)
+        command.arg(program);
+        command
+    }
+
+    /// Measures what queues gain by gathering, and prints it.
+    fn rates(&self) {
+        let mut seen = RatesSeen::default();
+        for (wire, settings) in OWN.iter().copied().chain([(SHARED, &[][..])]) {
+            for threshold in THRESHOLDS {
+                let mut command = match wire {
+                    SHARED => self.together(threshold),
+                    _ => self.own(&[settings, &[(THRESHOLD, threshold)]].concat(), &self.rate),
+                };
+                // Whichever host PE 0 is on.
+                command.args(INTERFACES);
+                match whole(&mut command, "done") {
+                    Ok(said) => seen.collect(wire, threshold, &said),
+                    Err(error) => eprintln!("skipped: rates of {wire}, {threshold}: {error:#}"),
+                }
+            }
+            print!("{}", seen.table(wire));
+        }
+        println!();
+        for (wire, settings) in OWN {
+            print!("{}", seen.verdict(wire).unwrap_or_default());
+            for ((name, words, wanted), program) in EXAMPLES.iter().zip(&self.examples) {
+                let said = whole(self.own(settings, program).args(*words), name);
+                match said.and_then(|said| millions(&said)) {
+                    Ok(rate) => println!("{wire}: {name} {rate} M/s a PE, wanted {wanted}"),
+                    Err(error) => eprintln!("skipped: {name} over {wire}: {error:#}"),
+                }
+            }
+        }
+    }
+
+    /// Returns a command that runs the program of rates as two PEs that share memory, on both cores.
+    fn together(&self, threshold: &str) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["-k", "2", DEADLINE_S]).arg(&self.clearway).args(["start", "-n", "2", "-x"]);
+        command.arg(format!("{THRESHOLD}={threshold}")).arg(&self.rate);
+        command
     }
 
     /// Returns a command that runs a launcher on the near host's core, with our `ssh` first in the
@@ -341,13 +411,36 @@ impl FarContest {
         let bench = ["bench", "shmem", FAR_FLAG];
         far.arg(&own).args(bench).args([ANSWER, wire, &there]);
         near.arg(&own).args(bench).args([ASK, wire, &here, &there]);
-        let mut far = far.spawn().context("timeout")?;
+        let mut far = far.stdout(Stdio::piped()).spawn().context("timeout")?;
+        let mut ready = String::new();
+        let out = far.stdout.take().context("a pipe from the far end")?;
+        BufReader::new(out).read_line(&mut ready)?;
         let output = near.output();
         far.wait()?;
         let output = output.context("timeout")?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+        ensure!(ready.trim() == floor::READY, "the far end did not begin");
+        ensure!(output.status.success(), "{}", reason(&output));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
+}
+
+/// Runs `command`, and returns what it said if a line of that begins with `last`.
+fn whole(command: &mut Command, last: &str) -> Result<String> {
+    let output = command.output().context("timeout")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(said.lines().any(|line| line.starts_with(last)), "{}", reason(&output));
+    Ok(said)
+}
+
+/// Returns why a run under `timeout` counts for nothing.
+fn reason(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    // With 124 `timeout` ended it, with 137 it had to be killed for that.
+    let end = match output.status.code() {
+        Some(124 | 137) => "it did not end in time".to_owned(),
+        _ => format!("it ended with {}", output.status),
+    };
+    if said.is_empty() { end } else { format!("{end}: {said}") }
 }
 
 fn collect(contest: &'static str, text: &str, seen: &mut FarSeen) {
@@ -462,6 +555,16 @@ mod tests {
         assert!(judged("fetch_add ").contains("1.00 / 0.30 "), "{text}");
         assert!(judged("put_nbi ").ends_with("wanted 10 M/s, best 16.67 M/s"), "{text}");
         assert!(text.ends_with("plain udp, half a round trip: 5000 / 6000 ns\n"), "{text}");
+    }
+
+    #[test]
+    fn whole__a_run_that_is_ended_has_a_reason() {
+        let mut hangs = Command::new("timeout");
+        let error = whole(hangs.args(["0.05", "sleep", "5"]), "done").expect_err("no last line");
+        assert_eq!(error.to_string(), "it did not end in time");
+        let mut fails = Command::new("sh");
+        let error = whole(fails.args(["-c", "echo why >&2; exit 3"]), "done").expect_err("no line");
+        assert_eq!(error.to_string(), "it ended with exit status: 3: why");
     }
 
     #[test]
