@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use crate::prefix::{bounded, prefix, program_of, said, tool};
-use crate::slurm;
+use crate::{slurm, two_hosts};
 
 fn is_there(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", "command -v \"$0\" >/dev/null", program]).status();
@@ -38,6 +38,29 @@ fn hydra__its_pes_find_each_other() {
     run("mpiexec.hydra", &[], &["movement.c", "together.c", "counting.c"]);
 }
 
+/// Near and far PEs in one job.
+#[test]
+fn hydra__its_pes_find_each_other_on_two_hosts() {
+    if let Some(reason) = two_hosts::missing(&["mpiexec.hydra"]) {
+        println!("skipped: OpenSHMEM programs under mpiexec.hydra on two hosts ({reason})");
+        return;
+    }
+    let mut script = String::new();
+    for file in ["movement.c", "together.c", "counting.c", "queues.c"] {
+        let program = program_of(file);
+        for (each, pes) in [(1, 2), (2, 4)] {
+            let run = format!(
+                "mpiexec.hydra -launcher ssh -launcher-exec {{directory}}/agent \
+                 -hosts n1:{each},n2:{each} -n {pes} {}",
+                program.display()
+            );
+            script += &format!("echo '{run}'; {run}\n");
+        }
+    }
+    let output = two_hosts::run("hydra", &script, &[]);
+    assert!(output.status.success(), "{}", said(&output));
+}
+
 /// Open MPI's launcher, up to version 4.
 #[test]
 fn orte__its_pes_find_each_other() {
@@ -60,13 +83,9 @@ fn as_root<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
 /// By each way in which Slurm lets processes find each other.
 #[test]
 fn slurm__its_pes_find_each_other() {
-    let programs = ["srun", "sinfo", "slurmctld", "slurmd", "munged", "unshare", "ip"];
-    if let Some(program) = programs.iter().find(|program| !is_there(program)) {
-        println!("skipped: OpenSHMEM programs under srun ({program} is not installed)");
-        return;
-    }
-    if !is_root() {
-        println!("skipped: OpenSHMEM programs under srun (only root can start a Slurm)");
+    let programs = ["srun", "sinfo", "slurmctld", "slurmd", "munged"];
+    if let Some(reason) = two_hosts::missing(&programs) {
+        println!("skipped: OpenSHMEM programs under srun ({reason})");
         return;
     }
     let mut script = String::new();
@@ -77,8 +96,11 @@ fn slurm__its_pes_find_each_other() {
         }
         for file in ["movement.c", "together.c", "counting.c"] {
             let program = program_of(file);
-            for pes in [1, 2, 4] {
-                let run = format!("srun --mpi={way} --overcommit -n {pes} {}", program.display());
+            for (nodes, pes) in [(1, 1), (1, 2), (2, 2), (2, 4)] {
+                let run = format!(
+                    "srun --mpi={way} --overcommit -N {nodes} -n {pes} {}",
+                    program.display()
+                );
                 script += &format!("echo '{run}'; {run}\n");
             }
         }

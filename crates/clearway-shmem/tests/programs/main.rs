@@ -18,3 +18,4 @@ mod python;
 mod queues;
 mod slurm;
 mod tail;
+mod two_hosts;

@@ -67,6 +67,7 @@ fn has_libfabric() -> bool {
 #[test]
 fn movement__puts_and_gets_arrive_whole_in_heap_and_statics() {
     run("movement.c");
+    Ground::Udp.run("movement.c", &[4], &[]);
 }
 
 #[test]
@@ -87,6 +88,8 @@ fn waiting__words_are_seen_when_they_change() {
 #[test]
 fn together__collectives_of_teams_and_active_sets_are_right() {
     run("together.c");
+    Ground::Udp.run("together.c", &[4], &[]);
+    Ground::Libfabric.run("together.c", &[4], &[]);
 }
 
 #[test]

@@ -85,16 +85,20 @@ static void sizes(int me, int next)
     shmem_barrier_all();
 }
 
-/* What is reachable by a plain pointer is the same memory. */
+/* What is reachable by a plain pointer is the same memory; that of PEs that share memory is. */
 static void pointers(long *heap, int me, int next)
 {
     long *there = shmem_ptr(heap, next);
-    EXPECT(there != NULL && shmem_ptr(longs, next) != NULL);
+    int is_near = shmem_team_translate_pe(SHMEM_TEAM_WORLD, next, SHMEM_TEAM_SHARED) >= 0;
+    EXPECT((there != NULL) == is_near && (shmem_ptr(longs, next) != NULL) == is_near);
     EXPECT(shmem_ptr(&there, next) == NULL);
     EXPECT(shmem_addr_accessible(heap, next) && shmem_pe_accessible(next));
     EXPECT(!shmem_pe_accessible(shmem_n_pes()) && !shmem_pe_accessible(-1));
     shmem_barrier_all();
-    there[5] = me + 1000;
+    if (is_near)
+        there[5] = me + 1000;
+    else
+        shmem_p(&heap[5], me + 1000L, next);
     shmem_barrier_all();
     EXPECT(shmem_g(&heap[5], next) == me + 1000);
     shmem_barrier_all();
