@@ -19,8 +19,17 @@ use super::{
     BLOCK, BODY_MAX, Epoch, GroupNumber, LogCommand, LogConfig, LogError, LogEvent, LogId, WallNs,
 };
 use super::{commit, group};
-use crate::base::{LocalNs, Nanos};
+use crate::base::{Bytes, LocalNs, Nanos};
 use crate::wire::{Arrival, Engine, FileId, Input, More, Out, Queue, Span, Status};
+
+/// The space of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSpace {
+    /// Bytes of all segments that are written to.
+    pub total: Bytes,
+    /// Bytes that no group has.
+    pub free: Bytes,
+}
 
 /// How far the log is.
 #[derive(Debug)]
@@ -131,6 +140,17 @@ impl StagingLog {
     /// Returns the last group that is durable.
     pub const fn durable(&self) -> GroupNumber {
         self.durable_end.group
+    }
+
+    /// Returns how much space the log has.
+    pub fn space(&self) -> LogSpace {
+        let size = self.config.segment_size.0;
+        let retired = self.state.retired.len();
+        let behind = self.end.next.map_or(0, |next| size.saturating_sub(next.offset()));
+        LogSpace {
+            total: Bytes(size * self.config.segments.len().saturating_sub(retired) as u64),
+            free: Bytes(size * self.free_segments().count() as u64 + behind),
+        }
     }
 
     pub(super) fn notify(&mut self, event: LogEvent) {

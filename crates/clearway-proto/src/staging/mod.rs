@@ -76,14 +76,14 @@ mod tests;
 pub use drain::{DrainEnd, DrainJob, DrainLimits, DrainOrder, DrainTarget};
 pub use error::LogError;
 pub use group::{BODY_MAX, GroupHeader, LogPlace};
-pub use log::StagingLog;
+pub use log::{LogSpace, StagingLog};
 pub use record::{LogChange, LogRecord};
 pub use recovery::{DamagedFile, RecoveryReport};
 pub use snapshot::{SnapshotHeader, parse_snapshot};
 pub use state::{BodyCondition, BodyPlace, LogState};
 pub use tree::{
     AttributeSet, BodyId, ByteSource, DroppedBytes, EntryName, FileContent, Inode, InodeKind,
-    NodeKind, Tree, TreeChange, TreeError,
+    NodeKind, SpecialKind, SpecialNode, Tree, TreeChange, TreeError,
 };
 
 use alloc::vec::Vec;

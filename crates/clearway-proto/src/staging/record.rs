@@ -33,15 +33,16 @@
 //!   12 DRAINED     version      size                        0
 //!   13 RETIRED     segment      0                           0
 //! ```
-//! `node` of a `CREATE` is 1 for a file, 2 for a directory, and 3 | bytes of the name << 8 for a
-//! symbolic link. `set` of `ATTRIBUTES` has bit 0 for the mode, 1 for the owner, 2 for the time.
+//! `node` of a `CREATE` is 1 for a file, 2 for a directory, 3 | bytes of the name << 8 for a symbolic
+//! link, and 4 | bytes of the name << 8 | kind << 16 for a pipe (kind 0), a socket (1), a block device
+//! (2) or a character device (3); the number of the device (u32) stands behind such a name. `set` of `ATTRIBUTES` has bit 0 for the mode, 1 for the owner, 2 for the time.
 //!
 //! # Invariants
 //! I1. Any bytes are a record or none, and what was read is written again as the same bytes.
 
 use alloc::vec::Vec;
 
-use super::tree::{AttributeSet, EntryName, NodeKind, TreeChange};
+use super::tree::{AttributeSet, EntryName, NodeKind, SpecialKind, SpecialNode, TreeChange};
 use super::{BODY_MAX, ClientId, InodeId, WallNs};
 use crate::base::{ByteReader, Class};
 
@@ -171,6 +172,10 @@ fn fields_of(change: &TreeChange, inline: &mut Vec<u8>) -> Fields {
                     inline.extend(target);
                     3 | (name.bytes().len() as u32) << 8
                 }
+                NodeKind::Special(SpecialNode { kind, device }) => {
+                    inline.extend(device.to_le_bytes());
+                    4 | (name.bytes().len() as u32) << 8 | (*kind as u32) << 16
+                }
             };
             let (b, c) = (pair(*mode, node), pair(*uid, *gid));
             Fields { kind: 2, inode: inode.0, a: parent.0, b, c, ..none }
@@ -240,6 +245,11 @@ fn change_of(fields: Fields, inline: &mut ByteReader<'_>) -> Option<TreeChange> 
                     let name = name(Some(node as usize >> 8))?;
                     let target = inline.run(inline.remaining().len())?;
                     (name, NodeKind::Symlink(target.into()))
+                }
+                4 => {
+                    let name = name(Some((node >> 8 & 0xff) as usize))?;
+                    let kind = *SpecialKind::ALL.get((node >> 16) as usize)?;
+                    (name, NodeKind::Special(SpecialNode { kind, device: inline.u32()? }))
                 }
                 _ => return None,
             };

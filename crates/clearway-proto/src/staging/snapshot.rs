@@ -26,7 +26,9 @@ use alloc::vec::Vec;
 
 use super::group::LogPlace;
 use super::state::{BodyCondition, BodyPlace, LogState};
-use super::tree::{BodyId, EntryName, Extent, FileContent, Inode, InodeKind, Tree};
+use super::tree::{
+    BodyId, EntryName, Extent, FileContent, Inode, InodeKind, SpecialKind, SpecialNode, Tree,
+};
 use super::{BLOCK, BODY_MAX, ClientId, Epoch, GroupNumber, InodeId, LogId, WallNs};
 use crate::base::{ByteReader, crc32c};
 
@@ -186,6 +188,10 @@ fn put_inode(bytes: &mut Vec<u8>, id: InodeId, inode: &Inode) {
             bytes.push(3);
             put_run(bytes, target);
         }
+        InodeKind::Special(SpecialNode { kind, device }) => {
+            bytes.extend([4, *kind as u8]);
+            bytes.extend(device.to_le_bytes());
+        }
     }
 }
 
@@ -265,6 +271,10 @@ fn read_inode(rest: &mut ByteReader<'_>) -> Option<(InodeId, Inode)> {
             InodeKind::Directory { parent, entries }
         }
         3 => InodeKind::Symlink(run(rest)?.into()),
+        4 => {
+            let kind = *SpecialKind::ALL.get(usize::from(rest.u8()?))?;
+            InodeKind::Special(SpecialNode { kind, device: rest.u32()? })
+        }
         _ => return None,
     };
     Some((id, Inode { kind, mode, uid, gid, links, mtime, ctime, xattrs }))

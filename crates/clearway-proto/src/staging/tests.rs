@@ -59,6 +59,21 @@ fn record__fields_are_where_the_documentation_says() {
 }
 
 #[test]
+fn record__a_device_keeps_its_kind_and_number() {
+    let node = NodeKind::Special(SpecialNode { kind: SpecialKind::Block, device: 0x0708 });
+    let (inode, parent, name) = (InodeId(9), InodeId(1), name(b"sd"));
+    let made = TreeChange::Create { inode, parent, name, node, mode: 0o640, uid: 0, gid: 6 };
+    let made = record(LogChange::Tree(made));
+    let (heads, inline) = encoded(&made);
+    assert_eq!((&heads[28..32], &*inline), (&[4, 2, 2, 0][..], &b"sd\x08\x07\0\0"[..]));
+    assert_eq!(decoded(&heads, &inline), Some(made));
+    let mut other = heads.clone();
+    other[30] = 4;
+    assert_eq!(decoded(&other, &inline), None, "no such kind");
+    assert_eq!(decoded(&heads, b"sd\x08\x07\0"), None, "half a number");
+}
+
+#[test]
 fn superblock__fields_are_where_the_documentation_says() {
     let superblock = Superblock {
         log: LogId(0x0203),

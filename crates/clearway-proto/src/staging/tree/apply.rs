@@ -87,7 +87,7 @@ impl Tree {
                 Ok(content)
             }
             InodeKind::Directory { .. } => Err(TreeError::IsDirectory),
-            InodeKind::Symlink(_) => Err(TreeError::Invalid),
+            InodeKind::Symlink(_) | InodeKind::Special(_) => Err(TreeError::Invalid),
         }
     }
 
@@ -148,6 +148,7 @@ impl Tree {
                 (InodeKind::Symlink(target.clone()), 1)
             }
             NodeKind::Symlink(_) => return Err(TreeError::NameTooLong),
+            NodeKind::Special(special) => (InodeKind::Special(*special), 1),
         };
         let made = Inode {
             kind,

@@ -76,6 +76,34 @@ impl EntryName {
     }
 }
 
+/// What a file is that has no bytes: the kernel gives it its behaviour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpecialKind {
+    /// A named pipe.
+    Pipe,
+    /// A socket.
+    Socket,
+    /// A block device.
+    Block,
+    /// A character device.
+    Character,
+}
+
+impl SpecialKind {
+    /// All kinds, in the order of their numbers on disk.
+    pub(in crate::staging) const ALL: [Self; 4] =
+        [Self::Pipe, Self::Socket, Self::Block, Self::Character];
+}
+
+/// A pipe, socket or device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpecialNode {
+    /// What it is.
+    pub kind: SpecialKind,
+    /// The number of a device, as the kernel writes it; zero for the others.
+    pub device: u32,
+}
+
 /// What a new entry is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeKind {
@@ -85,6 +113,8 @@ pub enum NodeKind {
     Directory,
     /// A symbolic link to this target.
     Symlink(Box<[u8]>),
+    /// A pipe, socket or device.
+    Special(SpecialNode),
 }
 
 /// Attributes to set; the others stay.
@@ -112,7 +142,7 @@ pub enum TreeChange {
         /// The CRC-32C of the bytes.
         digest: u32,
     },
-    /// Makes a file, directory or symbolic link.
+    /// Makes a file, a directory, or what else has a name.
     Create {
         /// Its number, at least [`Tree::next_inode`].
         inode: InodeId,
@@ -245,9 +275,11 @@ pub enum InodeKind {
     },
     /// A symbolic link to this target.
     Symlink(Box<[u8]>),
+    /// A pipe, socket or device.
+    Special(SpecialNode),
 }
 
-/// A file, directory or symbolic link.
+/// A file, directory, symbolic link, pipe, socket or device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
     /// What it is.

@@ -8,13 +8,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use clearway_proto::staging::{ByteSource, InodeId, InodeKind, LogState, NodeKind, TreeChange};
+use clearway_proto::staging::{
+    ByteSource, InodeId, InodeKind, LogState, NodeKind, SpecialNode, TreeChange,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ModelKind {
     File(Rc<Vec<u8>>),
     Directory,
     Symlink(Vec<u8>),
+    Special(SpecialNode),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +132,7 @@ impl ModelTree {
                     NodeKind::File => ModelKind::File(Rc::default()),
                     NodeKind::Directory => ModelKind::Directory,
                     NodeKind::Symlink(target) => ModelKind::Symlink(target.to_vec()),
+                    NodeKind::Special(special) => ModelKind::Special(*special),
                 };
                 let owner = (*uid, *gid);
                 let made = ModelNode { kind, mode: *mode, owner, xattrs: BTreeMap::new() };
@@ -234,6 +238,7 @@ impl ModelTree {
                     names.extend(entries.iter().map(|(n, e)| ((id.0, n.bytes().to_vec()), e.0)));
                 }
                 (InodeKind::Symlink(found), ModelKind::Symlink(target)) if **found == **target => {}
+                (InodeKind::Special(found), ModelKind::Special(made)) if found == made => {}
                 (InodeKind::File(content), ModelKind::File(bytes)) => {
                     let sources = content.sources(0, content.size());
                     let found = read(&sources, backing.get(&id.0), body)?;

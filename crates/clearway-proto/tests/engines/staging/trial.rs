@@ -13,7 +13,7 @@ use std::rc::Rc;
 use clearway_proto::base::{Class, Nanos, RandomKey, RandomStream, crc32c};
 use clearway_proto::staging::{
     AttributeSet, ClientId, EntryName, InodeId, LogCommand, LogError, LogEvent, LogId, LogOrigin,
-    NodeKind, TreeChange, WallNs,
+    NodeKind, SpecialKind, SpecialNode, TreeChange, WallNs,
 };
 use clearway_proto::wire::{Fault, FileKind, Span};
 
@@ -350,6 +350,10 @@ impl Trial {
                 let node = match stream.below(8) {
                     0 | 1 => NodeKind::Directory,
                     2 => NodeKind::Symlink(b"somewhere/else"[..].into()),
+                    3 => {
+                        let kind = SpecialKind::Character;
+                        NodeKind::Special(SpecialNode { kind, device: stream.below(9) as u32 })
+                    }
                     _ => NodeKind::File,
                 };
                 let mode = stream.below(0o1000) as u32;
