@@ -25,7 +25,7 @@
 //!    4 UNLINK      parent       0                           0             name
 //!    5 RMDIR       parent       0                           0             name
 //!    6 RENAME      from parent  bytes of the first name     to parent     both names
-//!    7 ATTRIBUTES  mtime        mode | set << 32            uid | gid<<32
+//!    7 ATTRIBUTES  mtime        mode | set << 32            uid | gid<<32 atime (u64), if set
 //!    8 SET XATTR   0            bytes of the name           0             name, value
 //!    9 UNSET XATTR 0            0                           0             name
 //!   10 TRUNCATE    size         0                           0
@@ -35,7 +35,7 @@
 //! ```
 //! `node` of a `CREATE` is 1 for a file, 2 for a directory, 3 | bytes of the name << 8 for a symbolic
 //! link, and 4 | bytes of the name << 8 | kind << 16 for a pipe (kind 0), a socket (1), a block device
-//! (2) or a character device (3); the number of the device (u32) stands behind such a name. `set` of `ATTRIBUTES` has bit 0 for the mode, 1 for the owner, 2 for the time.
+//! (2) or a character device (3); the number of the device (u32) stands behind such a name. `set` of `ATTRIBUTES` has bit 0 for the mode, 1 for the owner, 2 for mtime, 3 for atime.
 //!
 //! # Invariants
 //! I1. Any bytes are a record or none, and what was read is written again as the same bytes.
@@ -75,7 +75,8 @@ pub enum LogChange {
 
 const SET_MODE: u64 = 1;
 const SET_OWNER: u64 = 2;
-const SET_TIME: u64 = 4;
+const SET_MTIME: u64 = 4;
+const SET_ATIME: u64 = 8;
 
 /// Fields of a head that depend on the kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,6 +153,22 @@ impl LogRecord {
     }
 }
 
+/// Returns the word of what a new entry is, and adds to `inline` what stands behind its name.
+fn node_word(node: &NodeKind, name: u32, inline: &mut Vec<u8>) -> u32 {
+    match node {
+        NodeKind::File => 1,
+        NodeKind::Directory => 2,
+        NodeKind::Symlink(target) => {
+            inline.extend(target);
+            3 | name << 8
+        }
+        NodeKind::Special(SpecialNode { kind, device }) => {
+            inline.extend(device.to_le_bytes());
+            4 | name << 8 | (*kind as u32) << 16
+        }
+    }
+}
+
 fn fields_of(change: &TreeChange, inline: &mut Vec<u8>) -> Fields {
     let none = Fields::default();
     match change {
@@ -165,18 +182,7 @@ fn fields_of(change: &TreeChange, inline: &mut Vec<u8>) -> Fields {
         },
         TreeChange::Create { inode, parent, name, node, mode, uid, gid } => {
             inline.extend(name.bytes());
-            let node = match node {
-                NodeKind::File => 1,
-                NodeKind::Directory => 2,
-                NodeKind::Symlink(target) => {
-                    inline.extend(target);
-                    3 | (name.bytes().len() as u32) << 8
-                }
-                NodeKind::Special(SpecialNode { kind, device }) => {
-                    inline.extend(device.to_le_bytes());
-                    4 | (name.bytes().len() as u32) << 8 | (*kind as u32) << 16
-                }
-            };
+            let node = node_word(node, name.bytes().len() as u32, inline);
             let (b, c) = (pair(*mode, node), pair(*uid, *gid));
             Fields { kind: 2, inode: inode.0, a: parent.0, b, c, ..none }
         }
@@ -200,7 +206,9 @@ fn fields_of(change: &TreeChange, inline: &mut Vec<u8>) -> Fields {
         TreeChange::Attributes { inode, set } => {
             let bits = set.mode.map_or(0, |_| SET_MODE)
                 | set.owner.map_or(0, |_| SET_OWNER)
-                | set.mtime.map_or(0, |_| SET_TIME);
+                | set.mtime.map_or(0, |_| SET_MTIME)
+                | set.atime.map_or(0, |_| SET_ATIME);
+            inline.extend(set.atime.iter().flat_map(|time| time.0.to_le_bytes()));
             let b = u64::from(set.mode.unwrap_or(0)) | bits << 32;
             let c = set.owner.map_or(0, |(uid, gid)| pair(uid, gid));
             Fields { kind: 7, inode: inode.0, a: set.mtime.map_or(0, |time| time.0), b, c, ..none }
@@ -269,7 +277,8 @@ fn change_of(fields: Fields, inline: &mut ByteReader<'_>) -> Option<TreeChange> 
             let set = AttributeSet {
                 mode: has(SET_MODE).then_some(mode),
                 owner: has(SET_OWNER).then_some(halves(c)),
-                mtime: has(SET_TIME).then_some(WallNs(a)),
+                mtime: has(SET_MTIME).then_some(WallNs(a)),
+                atime: if has(SET_ATIME) { Some(WallNs(inline.u64()?)) } else { None },
             };
             TreeChange::Attributes { inode, set }
         }

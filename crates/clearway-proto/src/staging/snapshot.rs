@@ -157,7 +157,7 @@ impl LogState {
 }
 
 fn put_inode(bytes: &mut Vec<u8>, id: InodeId, inode: &Inode) {
-    put_words(bytes, &[id.0, inode.mtime.0, inode.ctime.0]);
+    put_words(bytes, &[id.0, inode.atime.0, inode.mtime.0, inode.ctime.0]);
     for word in [inode.mode, inode.uid, inode.gid, inode.links, inode.xattrs.len() as u32] {
         bytes.extend(word.to_le_bytes());
     }
@@ -254,6 +254,7 @@ fn count_live(state: &mut LogState) -> bool {
 
 fn read_inode(rest: &mut ByteReader<'_>) -> Option<(InodeId, Inode)> {
     let id = InodeId(rest.u64()?);
+    let atime = WallNs(rest.u64()?);
     let (mtime, ctime) = (WallNs(rest.u64()?), WallNs(rest.u64()?));
     let (mode, uid, gid, links) = (rest.u32()?, rest.u32()?, rest.u32()?, rest.u32()?);
     let mut xattrs: BTreeMap<EntryName, Box<[u8]>> = BTreeMap::new();
@@ -277,7 +278,7 @@ fn read_inode(rest: &mut ByteReader<'_>) -> Option<(InodeId, Inode)> {
         }
         _ => return None,
     };
-    Some((id, Inode { kind, mode, uid, gid, links, mtime, ctime, xattrs }))
+    Some((id, Inode { kind, mode, uid, gid, links, atime, mtime, ctime, xattrs }))
 }
 
 fn read_content(rest: &mut ByteReader<'_>) -> Option<FileContent> {

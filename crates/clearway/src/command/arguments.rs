@@ -12,10 +12,12 @@ use clearway_proto::microslice::SizeDistribution;
 use super::broadcast::BroadcastFlags;
 use super::cast::CastFlags;
 use super::gpcnet::GpcnetArguments;
+use super::mount::MountFlags;
 use super::qos::QosCommand;
 use super::results::ReportFlags;
 use super::setup_node::MarkRule;
 use super::shmem::ShmemCommand;
+use super::stage::StageCommand;
 use super::start::StartFlags;
 use super::timeslice::TimesliceCommand;
 use crate::mechanism::congestion::program::ProgramFlags;
@@ -77,6 +79,19 @@ pub(crate) enum Command {
     /// present ones. Nothing is changed.
     #[command(subcommand)]
     Qos(QosCommand),
+    /// Mount a log of staged files: a directory that takes files at the speed of the log's disk.
+    ///
+    /// What fsync or close has returned for survives the end of this process and of the machine. The
+    /// store is the directory that files are staged for.
+    Mount(Box<MountFlags>),
+    /// Unmount a log, and wait until everything is on its disk.
+    Umount {
+        /// The mount point.
+        directory: PathBuf,
+    },
+    /// Files of a mounted log: how they are, how safe, in which class.
+    #[command(subcommand)]
+    Stage(StageCommand),
     /// Archives of microslices (.msa) and timeslices (.tsa), as FLESnet reads and writes them.
     #[command(subcommand)]
     Msa(MsaCommand),

@@ -13,6 +13,7 @@ mod flagged;
 mod generate;
 mod gpcnet;
 mod lab;
+mod mount;
 mod msa;
 mod qos;
 mod registry;
@@ -21,6 +22,7 @@ mod run;
 mod setup_node;
 mod shmem;
 mod sim;
+mod stage;
 mod start;
 mod timeslice;
 mod topo;
@@ -75,6 +77,9 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Run { scenario, on, job, output } => run::scenario(&scenario, &on, &job, &output),
         Command::Lab(command) => lab::command(command),
         Command::Cast(flags) => cast::command(&flags),
+        Command::Mount(flags) => mount::mount(&flags),
+        Command::Umount { directory } => mount::umount(&directory),
+        Command::Stage(command) => stage::command(command),
         Command::Msa(command) => msa::command(command),
         Command::Sim(command) => sim::command(command),
         Command::Timeslice(command) => timeslice::command(&command),

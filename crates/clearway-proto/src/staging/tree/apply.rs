@@ -156,6 +156,7 @@ impl Tree {
             uid: *uid,
             gid: *gid,
             links,
+            atime: time,
             mtime: time,
             ctime: time,
             xattrs: BTreeMap::new(),
@@ -292,6 +293,9 @@ impl Tree {
         }
         if let Some(mtime) = set.mtime {
             inode.mtime = mtime;
+        }
+        if let Some(atime) = set.atime {
+            inode.atime = atime;
         }
         inode.ctime = time;
         Ok(())

@@ -86,6 +86,14 @@ impl FileContent {
         self.version
     }
 
+    /// Returns how many bytes lie in the log or in the backing store. Cost: all extents.
+    pub fn stored(&self) -> u64 {
+        let behind =
+            |extent: &Extent, start: u64| extent.end - start.max(self.backed).min(extent.end);
+        let in_log: u64 = self.extents.iter().map(|(start, extent)| behind(extent, *start)).sum();
+        self.backed + in_log
+    }
+
     /// Takes `range` out of the extents; what is cut is added to `dropped`.
     fn cut(&mut self, from: u64, to: u64, dropped: &mut Vec<DroppedBytes>) {
         let first = self.extents.range(..from).next_back().map_or(from, |(start, _)| *start);
@@ -169,8 +177,8 @@ impl FileContent {
         let mut sources = Vec::new();
         let mut at = offset;
         let first = self.extents.range(..=offset).next_back().map_or(offset, |(start, _)| *start);
-        for (start, extent) in self.extents.range(first..) {
-            if extent.end <= at || at >= end {
+        for (start, extent) in self.extents.range(first..end.max(first)) {
+            if extent.end <= at {
                 continue;
             }
             self.gap(at, end.min(*start), &mut sources);

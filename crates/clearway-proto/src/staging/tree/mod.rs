@@ -17,8 +17,8 @@
 //! I2. A change that is refused leaves the tree as it was.
 //!
 //! # Not here
-//! Permissions: the kernel checks them. Where bodies lie: [`super::state`]. Access times: nobody
-//! drains them.
+//! Permissions: the kernel checks them. Where bodies lie: [`super::state`]. When files were
+//! read: an access time is that of the creation, or what somebody set.
 
 mod apply;
 mod content;
@@ -126,6 +126,8 @@ pub struct AttributeSet {
     pub owner: Option<(u32, u32)>,
     /// The time of the last change of the bytes.
     pub mtime: Option<WallNs>,
+    /// The time of the last access, as somebody wants it to be.
+    pub atime: Option<WallNs>,
 }
 
 /// A change of the tree.
@@ -292,6 +294,8 @@ pub struct Inode {
     pub gid: u32,
     /// Names; of a directory, two and one for each directory inside.
     pub links: u32,
+    /// When it was made, or what somebody set in its place.
+    pub atime: WallNs,
     /// When its bytes were last changed.
     pub mtime: WallNs,
     /// When anything of it was last changed.
@@ -320,6 +324,7 @@ impl Tree {
             uid: 0,
             gid: 0,
             links: 2,
+            atime: WallNs(0),
             mtime: WallNs(0),
             ctime: WallNs(0),
             xattrs: BTreeMap::new(),
@@ -331,6 +336,11 @@ impl Tree {
     /// Returns the least number that a new inode can have.
     pub const fn next_inode(&self) -> InodeId {
         self.next_inode
+    }
+
+    /// Returns how many inodes there are.
+    pub fn count(&self) -> usize {
+        self.inodes.len()
     }
 
     /// Returns an inode.

@@ -389,6 +389,7 @@ impl Trial {
                     mode: (stream.below(2) == 0).then_some(0o600),
                     owner: (stream.below(2) == 0).then_some((7, 8)),
                     mtime: (stream.below(2) == 0).then_some(WallNs(5)),
+                    atime: (stream.below(3) == 0).then_some(WallNs(6)),
                 };
                 TreeChange::Attributes { inode: one, set }
             }

@@ -1,0 +1,188 @@
+//! Memory of writes: bytes that the log has not made durable yet, and those kept for readers.
+//!
+//! # Model
+//! Each write has a *loan* of pages, filled by the thread that took the request. It is *lent* to the
+//! log under an offset that no other loan ever had, until it is durable; readers share it. Pages of
+//! loans that nobody has any more are used again, by size, so that a stream of writes takes no new
+//! memory from the system.
+//!
+//! # Invariants
+//! I1. Lent pages are never written to.
+//! I2. A span that is not inside one lent loan is refused.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use clearway_proto::wire::regions::Pages;
+use clearway_proto::wire::{AtomicKind, ForeignMemory, RefusalReason};
+
+/// Sizes of pages that are kept for use: 4 KiB to 1 MiB, by powers of two.
+const SIZES: usize = 9;
+/// Pages kept of each size, at most, in bytes.
+const KEPT_BYTES: usize = 32 << 20;
+/// The length that the log sees: offsets count up and never come again.
+const LENGTH: u64 = 1 << 62;
+
+/// Bytes of one write.
+#[derive(Debug)]
+pub(crate) struct Loan {
+    pages: Option<Pages>,
+    length: usize,
+    pool: Arc<PagePool>,
+}
+
+impl Loan {
+    /// Returns the bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.pages.as_ref().map_or(&[], |pages| &pages.as_ref()[..self.length])
+    }
+
+    /// Returns the bytes and those behind them, to the end of the page.
+    fn padded(&self) -> &[u8] {
+        self.pages
+            .as_ref()
+            .map_or(&[], |pages| &pages.as_ref()[..self.length.next_multiple_of(Pages::ALIGNMENT)])
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if let Some(pages) = self.pages.take() {
+            self.pool.put(pages);
+        }
+    }
+}
+
+/// Pages that nobody has.
+#[derive(Debug, Default)]
+struct PagePool([Mutex<Vec<Pages>>; SIZES]);
+
+/// Returns the place of the smallest size for `length` bytes.
+fn size_index(length: usize) -> usize {
+    let pages = length.div_ceil(Pages::ALIGNMENT).max(1).next_power_of_two();
+    (pages.trailing_zeros() as usize).min(SIZES - 1)
+}
+
+impl PagePool {
+    fn take(&self, length: usize) -> Option<Pages> {
+        let index = size_index(length);
+        let kept = self.0[index].lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.or_else(|| Pages::new((Pages::ALIGNMENT << index).max(length)))
+    }
+
+    fn put(&self, pages: Pages) {
+        let length = pages.as_ref().len();
+        let index = size_index(length);
+        let mut kept = self.0[index].lock().unwrap_or_else(PoisonError::into_inner);
+        if length == Pages::ALIGNMENT << index && (kept.len() + 1) * length <= KEPT_BYTES {
+            kept.push(pages);
+        }
+    }
+}
+
+/// All loans that the log reads.
+#[derive(Debug, Default)]
+pub(crate) struct Arena {
+    lent: RwLock<(BTreeMap<u64, Arc<Loan>>, u64)>,
+    pool: Arc<PagePool>,
+}
+
+impl Arena {
+    /// Copies `bytes` into a loan; `None` when no process has that much memory.
+    pub(crate) fn fill(&self, bytes: &[u8]) -> Option<Loan> {
+        let mut pages = self.pool.take(bytes.len())?;
+        pages.as_mut()[..bytes.len()].copy_from_slice(bytes);
+        let pool = Arc::clone(&self.pool);
+        Some(Loan { pages: Some(pages), length: bytes.len(), pool })
+    }
+
+    /// Lends a loan to the log; returns its offset.
+    pub(crate) fn lend(&self, loan: Arc<Loan>) -> u64 {
+        let mut lent = self.lent.write().unwrap_or_else(PoisonError::into_inner);
+        let offset = lent.1;
+        lent.1 += loan.length.next_multiple_of(Pages::ALIGNMENT) as u64;
+        lent.0.insert(offset, loan);
+        offset
+    }
+
+    /// Takes a loan back from the log.
+    pub(crate) fn take_back(&self, offset: u64) {
+        self.lent.write().unwrap_or_else(PoisonError::into_inner).0.remove(&offset);
+    }
+
+    /// Gives `length` lent bytes from `at` on to `use_them`.
+    fn with<T>(
+        &self,
+        at: u64,
+        length: usize,
+        use_them: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, RefusalReason> {
+        let lent = self.lent.read().unwrap_or_else(PoisonError::into_inner);
+        let (offset, loan) = lent.0.range(..=at).next_back().ok_or(RefusalReason::Memory)?;
+        let from = usize::try_from(at - offset).map_err(|_| RefusalReason::Memory)?;
+        let end = from.checked_add(length).ok_or(RefusalReason::Memory)?;
+        loan.padded().get(from..end).map(use_them).ok_or(RefusalReason::Memory)
+    }
+}
+
+impl ForeignMemory for Arena {
+    fn length(&self) -> u64 {
+        LENGTH
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), RefusalReason> {
+        let length = into.len();
+        self.with(at, length, |bytes| into.copy_from_slice(bytes))
+    }
+
+    fn write(&self, _at: u64, _from: &[u8]) -> Result<(), RefusalReason> {
+        Err(RefusalReason::Memory)
+    }
+
+    fn change(&self, _at: u64, _kind: AtomicKind) -> Result<u64, RefusalReason> {
+        Err(RefusalReason::Memory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read__only_what_is_lent_and_not_beyond_a_loan() {
+        let arena = Arena::default();
+        let one = Arc::new(arena.fill(&[1; 5000]).expect("memory"));
+        let other = Arc::new(arena.fill(&[2; 10]).expect("memory"));
+        let (one, other) = (arena.lend(one), arena.lend(other));
+        assert_eq!((one, other), (0, 8192));
+        let mut bytes = [9; 10];
+        assert_eq!(arena.read(4990, &mut bytes), Ok(()));
+        assert_eq!(bytes, [1; 10]);
+        assert_eq!(arena.read(other, &mut bytes), Ok(()));
+        assert_eq!(bytes, [2; 10]);
+        assert!(arena.read(8190, &mut bytes).is_err(), "two loans");
+        assert_eq!(arena.read(other, &mut [0; 4096]), Ok(()), "to the end of the page");
+        assert!(arena.read(other, &mut [0; 4097]).is_err());
+        assert!(arena.read(u64::MAX, &mut bytes).is_err());
+        arena.take_back(one);
+        assert!(arena.read(one, &mut bytes).is_err(), "taken back");
+        assert!(
+            arena.write(other, &[1]).is_err()
+                && arena.change(other, AtomicKind::FetchAdd(1)).is_err()
+        );
+    }
+
+    #[test]
+    fn fill__pages_are_used_again_when_the_last_reader_lets_go() {
+        let arena = Arena::default();
+        let first = Arc::new(arena.fill(&[7; 100_000]).expect("memory"));
+        let place = first.bytes().as_ptr();
+        let reader = Arc::clone(&first);
+        drop(first);
+        assert_ne!(arena.fill(&[8; 100_000]).expect("memory").bytes().as_ptr(), place);
+        assert_eq!(reader.bytes(), [7; 100_000]);
+        drop(reader);
+        let again = arena.fill(&[9; 70_000]).expect("memory");
+        assert_eq!((again.bytes().as_ptr(), again.bytes().len()), (place, 70_000));
+    }
+}

@@ -1,0 +1,294 @@
+//! The class of a file's traffic: its own, that of a directory above it, that of a rule, or that of the
+//! mount.
+//!
+//! # Model
+//! Everything is an extended attribute of the tree, and so as persistent as the files. A file or
+//! directory has a class of its own in [`CLASS_XATTR`]; the rules of the mount are an attribute of the
+//! mount point ([`RULES_XATTR`]), a line each: `PATTERN=CLASS`. In a pattern `*` stands for any part of a
+//! name, `**` for any part of a path. The nearest class counts: the file's own, then the first rule
+//! whose pattern is its path, then the next directory above in the same way, then the class of the
+//! mount point, then best effort.
+
+use clearway_proto::base::Class;
+use clearway_proto::staging::{EntryName, InodeId, InodeKind, TreeChange};
+use rustix::io::Errno;
+
+use crate::control::CONTROL_XATTR;
+use crate::engine::{Core, Held};
+
+/// The extended attribute with the class of a file or directory.
+pub const CLASS_XATTR: &str = "user.clearway.class";
+/// The extended attribute of the mount point with its rules.
+pub const RULES_XATTR: &str = "user.clearway.rules";
+/// Names that begin so are Clearway's.
+const OWN_NAMES: &[u8] = b"user.clearway.";
+
+/// A rule: what matches has the class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassRule {
+    pattern: String,
+    class: Class,
+}
+
+impl std::str::FromStr for ClassRule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (pattern, class) = text.rsplit_once('=').ok_or_else(|| {
+            format!("'{text}' is no rule; write PATTERN=CLASS, as in '/ckpt/**=bulk'")
+        })?;
+        let class = class.parse().map_err(|why| format!("'{class}' is {why}"))?;
+        let pattern = pattern.trim_start_matches('/');
+        if pattern.is_empty() || pattern.contains('\n') {
+            return Err(format!("'{text}' has no pattern; write PATTERN=CLASS"));
+        }
+        Ok(Self { pattern: pattern.to_owned(), class })
+    }
+}
+
+impl std::fmt::Display for ClassRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "/{}={}", self.pattern, self.class)
+    }
+}
+
+/// Returns whether `path` matches `pattern`. Cost: the product of their lengths.
+fn matches(pattern: &[u8], path: &[u8]) -> bool {
+    // Whether the pattern so far can end before each byte of the path.
+    let mut ends = vec![false; path.len() + 1];
+    ends[0] = true;
+    let mut rest = pattern;
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        if *first != b'*' {
+            for at in (0..path.len()).rev() {
+                ends[at + 1] = ends[at] && path[at] == *first;
+            }
+            ends[0] = false;
+            continue;
+        }
+        let is_double = rest.first() == Some(&b'*');
+        if is_double {
+            rest = &rest[1..];
+        }
+        for at in 0..path.len() {
+            ends[at + 1] |= ends[at] && (is_double || path[at] != b'/');
+        }
+    }
+    ends[path.len()]
+}
+
+/// The rules of a mount.
+#[derive(Debug, Default)]
+pub(crate) struct ClassRules(Vec<ClassRule>);
+
+impl ClassRules {
+    fn parse(text: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(text).map_err(|_| "rules are no text".to_owned())?;
+        text.lines().map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn class_of(&self, path: &[u8]) -> Option<Class> {
+        self.0.iter().find(|rule| matches(rule.pattern.as_bytes(), path)).map(|rule| rule.class)
+    }
+}
+
+/// Returns the name of an attribute of ours.
+fn own(name: &str) -> Result<EntryName, Errno> {
+    EntryName::new(name.as_bytes()).map_err(|_| Errno::INVAL)
+}
+
+impl Core {
+    /// Returns the class of an inode's traffic.
+    pub(crate) fn class_of(&mut self, inode: InodeId) -> Class {
+        if let Some(class) = self.lives.node(inode).class {
+            return class;
+        }
+        let class = self.find_class(inode);
+        self.lives.node(inode).class = Some(class);
+        class
+    }
+
+    fn find_class(&mut self, inode: InodeId) -> Class {
+        let (mut at, mut steps) = (inode, 0);
+        while steps < 4096 {
+            steps += 1;
+            if let Some(class) = self.own_class(at) {
+                return class;
+            }
+            if !self.classes.0.is_empty()
+                && let Some(path) = self.path_of(at)
+                && let Some(class) = self.classes.class_of(&path)
+            {
+                return class;
+            }
+            let Some(up) = self.directory_of(at) else { break };
+            at = up;
+        }
+        Class::BestEffort
+    }
+
+    /// Returns the class that an inode has of its own.
+    pub(crate) fn own_class(&mut self, inode: InodeId) -> Option<Class> {
+        let name = own(CLASS_XATTR).ok()?;
+        let value = self.tree().inode(inode)?.xattrs.get(&name)?;
+        std::str::from_utf8(value).ok()?.parse().ok()
+    }
+
+    /// Returns the directory that an inode was found in.
+    fn directory_of(&mut self, inode: InodeId) -> Option<InodeId> {
+        if inode == InodeId::ROOT {
+            return None;
+        }
+        match &self.tree().inode(inode)?.kind {
+            InodeKind::Directory { parent, .. } => Some(*parent),
+            _ => self.lives.home(inode).map(|(parent, _)| *parent),
+        }
+    }
+
+    /// Returns the path by which an inode was found, without a slash before it.
+    pub(crate) fn path_of(&mut self, inode: InodeId) -> Option<Vec<u8>> {
+        let (mut names, mut at) = (Vec::new(), inode);
+        while at != InodeId::ROOT && names.len() < 4096 {
+            let up = self.directory_of(at)?;
+            let known = self.lives.home(at).filter(|(parent, _)| *parent == up);
+            let name = match known {
+                Some((_, name)) => name.clone(),
+                // Nobody asked for this directory by name since the mount.
+                None => match &self.tree().inode(up)?.kind {
+                    InodeKind::Directory { entries, .. } => {
+                        entries.iter().find(|(_, entry)| **entry == at)?.0.clone()
+                    }
+                    _ => return None,
+                },
+            };
+            names.push(name);
+            at = up;
+        }
+        names.reverse();
+        let names: Vec<&[u8]> = names.iter().map(EntryName::bytes).collect();
+        Some(names.join(&b'/'))
+    }
+
+    /// Reads the rules that the tree has.
+    pub(crate) fn load_rules(&mut self) {
+        let Ok(name) = own(RULES_XATTR) else { return };
+        let root = self.tree().inode(InodeId::ROOT);
+        let text = root.and_then(|root| root.xattrs.get(&name).cloned()).unwrap_or_default();
+        match ClassRules::parse(&text) {
+            Ok(rules) => self.classes = rules,
+            Err(why) => self.say(format!("the rules of the mount are not used: {why}")),
+        }
+    }
+
+    /// Sets or removes the class of an inode.
+    pub(crate) fn set_class(&mut self, inode: InodeId, class: Option<Class>) -> Result<(), Held> {
+        let name = own(CLASS_XATTR)?;
+        match class {
+            Some(class) => self.set_xattr(inode, name, class.name().as_bytes()),
+            None => match self.unset_xattr(inode, name) {
+                Err(Held::Errno(Errno::NODATA)) => Ok(()),
+                other => other,
+            },
+        }
+    }
+
+    /// Sets the rules of the mount.
+    pub(crate) fn set_rules(&mut self, rules: &[ClassRule]) -> Result<(), Held> {
+        let lines: Vec<String> = rules.iter().map(ToString::to_string).collect();
+        self.set_xattr(InodeId::ROOT, own(RULES_XATTR)?, lines.join("\n").as_bytes())
+    }
+
+    /// Sets an extended attribute; one of Clearway's is checked.
+    pub(crate) fn set_xattr(
+        &mut self,
+        inode: InodeId,
+        name: EntryName,
+        value: &[u8],
+    ) -> Result<(), Held> {
+        let is_own = name.bytes().starts_with(OWN_NAMES);
+        if is_own && let Err(why) = self.check_own(inode, &name, value) {
+            self.say(why);
+            return Err(Held::Errno(Errno::INVAL));
+        }
+        let set = TreeChange::SetXattr { inode, name, value: value.into() };
+        match self.append(set, &[inode]) {
+            Err(Held::Errno(Errno::NAMETOOLONG)) => return Err(Held::Errno(Errno::TOOBIG)),
+            other => other?,
+        }
+        if is_own {
+            self.class_changed();
+        }
+        Ok(())
+    }
+
+    /// Removes an extended attribute.
+    pub(crate) fn unset_xattr(&mut self, inode: InodeId, name: EntryName) -> Result<(), Held> {
+        let is_own = name.bytes().starts_with(OWN_NAMES);
+        self.append(TreeChange::UnsetXattr { inode, name }, &[inode])?;
+        if is_own {
+            self.class_changed();
+        }
+        Ok(())
+    }
+
+    fn class_changed(&mut self) {
+        self.load_rules();
+        self.lives.forget_classes();
+    }
+
+    /// Checks an attribute of Clearway's; why it is refused.
+    fn check_own(&mut self, inode: InodeId, name: &EntryName, value: &[u8]) -> Result<(), String> {
+        let (shown, text) = (String::from_utf8_lossy(name.bytes()), String::from_utf8_lossy(value));
+        let path = self.path_of(inode).unwrap_or_default();
+        let place = format!("{shown} of /{}", String::from_utf8_lossy(&path));
+        if name.bytes() == CLASS_XATTR.as_bytes() {
+            let class: Result<Class, _> = text.parse();
+            return class.map(drop).map_err(|why| format!("{place}: '{text}' is {why}"));
+        }
+        if name.bytes() == RULES_XATTR.as_bytes() && inode == InodeId::ROOT {
+            return ClassRules::parse(value).map(drop).map_err(|why| format!("{place}: {why}"));
+        }
+        let why = if name.bytes() == CONTROL_XATTR.as_bytes() {
+            "cannot be set"
+        } else {
+            "is no attribute that Clearway has"
+        };
+        Err(format!("{place} {why}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matches__one_star_stays_in_a_name_and_two_do_not() {
+        let cases = [
+            ("ckpt/**", "ckpt/a/b", true),
+            ("ckpt/**", "ckpt", false),
+            ("ckpt/*", "ckpt/a", true),
+            ("ckpt/*", "ckpt/a/b", false),
+            ("*.tmp", "x.tmp", true),
+            ("*.tmp", "a/x.tmp", false),
+            ("**.tmp", "a/x.tmp", true),
+            ("**/x*y", "a/b/xzzy", true),
+            ("", "", true),
+            ("a", "", false),
+        ];
+        for (pattern, path, expected) in cases {
+            assert_eq!(matches(pattern.as_bytes(), path.as_bytes()), expected, "{pattern} {path}");
+        }
+    }
+
+    #[test]
+    fn from_str__a_rule_has_a_pattern_and_a_class() {
+        let rule: ClassRule = "/ckpt/**=bulk".parse().expect("a rule");
+        assert_eq!(rule.to_string(), "/ckpt/**=bulk");
+        for text in ["bulk", "=bulk", "/a=fast", "/a=", "/=bulk"] {
+            assert!(text.parse::<ClassRule>().is_err(), "{text}");
+        }
+        let why = "/a=fast".parse::<ClassRule>().expect_err("no class");
+        assert!(why.contains("'fast' is not a traffic class; the classes are control"), "{why}");
+    }
+}

@@ -1,0 +1,463 @@
+//! The log as requests see it: changes in, their places in memory and on disk, and when they are safe.
+//!
+//! # Model
+//! Whoever has a request holds the lock around this, makes the change, and lets go. A change is
+//! visible at once. An answer that has to wait until changes are durable waits as a [`Waiter`]; a
+//! change that the log cannot take yet waits in a queue, and all changes behind it too.
+//!
+//! # Invariants
+//! I1. No waiter is answered well before the log says that its changes are durable.
+//! I2. Changes that wait are made in the order in which they came.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use clearway_proto::base::{Class, LocalNs};
+use clearway_proto::staging::{
+    BodyId, ByteSource, ClientId, InodeId, InodeKind, LogCommand, LogError, LogEvent, LogState,
+    StagingLog, Tree, TreeChange, TreeError, WallNs,
+};
+use clearway_proto::wire::{Driver, RegionId, Span, Wire};
+use clearway_runtime::files::FileWire;
+use clearway_runtime::waiting::{Rest, Wake};
+use rustix::io::Errno;
+
+use super::life::Lives;
+use super::local_wire::LocalWire;
+use crate::arena::{Arena, Loan};
+use crate::handles::Handles;
+
+/// The one client of a log that is mounted on its own machine.
+pub(super) const CLIENT: ClientId = ClientId(1);
+
+/// Sends the answer of a request.
+pub(crate) type Answer<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
+/// A change that waits: says whether it is over.
+type ParkedChange = Box<dyn FnMut(&mut Core) -> bool + Send>;
+
+/// Why a change is not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// It cannot be.
+    Errno(Errno),
+    /// It cannot be now: try again when something is durable.
+    Busy,
+}
+
+impl From<Errno> for Held {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+impl From<TreeError> for Held {
+    fn from(why: TreeError) -> Self {
+        Self::Errno(errno_of(why))
+    }
+}
+
+/// Returns the error of the system for a refusal of the tree.
+pub(crate) const fn errno_of(why: TreeError) -> Errno {
+    match why {
+        TreeError::NotFound => Errno::NOENT,
+        TreeError::Exists => Errno::EXIST,
+        TreeError::NotDirectory => Errno::NOTDIR,
+        TreeError::IsDirectory => Errno::ISDIR,
+        TreeError::NotEmpty => Errno::NOTEMPTY,
+        TreeError::NameTooLong => Errno::NAMETOOLONG,
+        TreeError::Invalid => Errno::INVAL,
+        TreeError::TooLarge => Errno::FBIG,
+        TreeError::TooManyLinks => Errno::MLINK,
+        TreeError::Full => Errno::NOSPC,
+        TreeError::NoAttribute => Errno::NODATA,
+        TreeError::Superseded => Errno::AGAIN,
+        _ => Errno::IO,
+    }
+}
+
+/// A write whose bytes the log reads.
+#[derive(Debug)]
+struct LentWrite {
+    number: u64,
+    offset: u64,
+    length: u64,
+}
+
+/// An answer that waits until all changes up to a number are durable.
+struct Waiter {
+    answer: Answer<()>,
+}
+
+/// Everything that the lock protects.
+pub(crate) struct Core {
+    pub(super) driver: Driver<StagingLog>,
+    pub(super) wire: FileWire<LocalWire>,
+    pub(super) arena: Arc<Arena>,
+    pub(super) region: RegionId,
+    /// The number of the last change, and of the last durable one.
+    last: u64,
+    durable: u64,
+    /// Why the change that was tried last was refused.
+    refused: Option<LogError>,
+    events: Vec<LogEvent>,
+    lent: VecDeque<LentWrite>,
+    /// Bytes of writes that are not durable, and how many there may be.
+    unlogged: u64,
+    unlogged_max: u64,
+    /// Bodies in memory, for readers.
+    bodies: BTreeMap<BodyId, (u64, Arc<Loan>)>,
+    body_bytes: u64,
+    waiters: BTreeMap<(u64, u64), Waiter>,
+    waiters_ever: u64,
+    parked: VecDeque<ParkedChange>,
+    /// Answers that are due, to be sent without the lock.
+    due: Vec<Box<dyn FnOnce() + Send>>,
+    /// Inodes without a name that nobody has any more, and that the log still has.
+    to_forget: Vec<InodeId>,
+    pub(crate) lives: Lives,
+    pub(crate) handles: Handles,
+    pub(crate) classes: crate::classes::ClassRules,
+    stopped: Option<LogError>,
+    /// What an operator should read.
+    pub(super) sentences: Vec<String>,
+    /// What [`LogCommand::Finish`] asked for is done.
+    pub(super) is_finished: bool,
+}
+
+impl Core {
+    /// Begins with a log that is open, and may keep `memory` bytes of writes.
+    pub(super) fn new(
+        driver: Driver<StagingLog>,
+        wire: FileWire<LocalWire>,
+        arena: Arc<Arena>,
+        region: RegionId,
+        memory: u64,
+    ) -> Self {
+        let mut core = Self {
+            driver,
+            wire,
+            arena,
+            region,
+            last: 0,
+            durable: 0,
+            refused: None,
+            events: Vec::new(),
+            lent: VecDeque::new(),
+            unlogged: 0,
+            unlogged_max: memory / 2,
+            bodies: BTreeMap::new(),
+            body_bytes: 0,
+            waiters: BTreeMap::new(),
+            waiters_ever: 0,
+            parked: VecDeque::new(),
+            due: Vec::new(),
+            to_forget: Vec::new(),
+            lives: Lives::default(),
+            handles: Handles::default(),
+            classes: crate::classes::ClassRules::default(),
+            stopped: None,
+            sentences: Vec::new(),
+            is_finished: false,
+        };
+        core.last = core.state().highest(CLIENT);
+        core.durable = core.last;
+        // Files that a process had open when the last mount ended.
+        let orphans: Vec<InodeId> = core.tree().orphans().collect();
+        core.to_forget = orphans;
+        core
+    }
+
+    /// Returns the state of the log, with everything that is applied.
+    pub(crate) fn state(&mut self) -> &LogState {
+        self.driver.engine_mut().state()
+    }
+
+    /// Returns the tree.
+    pub(crate) fn tree(&mut self) -> &Tree {
+        self.driver.engine_mut().state().tree()
+    }
+
+    /// Returns why the log takes no more changes.
+    pub(crate) const fn stopped(&self) -> Option<LogError> {
+        self.stopped
+    }
+
+    /// Returns the bytes that are not durable, and those in memory that are.
+    pub(crate) const fn memory_bytes(&self) -> (u64, u64) {
+        (self.unlogged, self.body_bytes.saturating_sub(self.unlogged))
+    }
+
+    /// Keeps a sentence for the log of the mount.
+    pub(crate) fn say(&mut self, sentence: String) {
+        self.sentences.push(sentence);
+    }
+
+    /// Makes a change that concerns `inodes`, in the class of the first.
+    pub(crate) fn append(&mut self, change: TreeChange, inodes: &[InodeId]) -> Result<(), Held> {
+        let class = inodes.first().map_or(Class::BestEffort, |inode| self.class_of(*inode));
+        let number = self.offer(change, class, Span::EMPTY)?;
+        inodes.iter().for_each(|inode| self.lives.changed(*inode, number));
+        Ok(())
+    }
+
+    /// Makes a change; returns its number.
+    fn offer(&mut self, change: TreeChange, class: Class, body: Span) -> Result<u64, Held> {
+        let number = self.last + 1;
+        let now = self.wire.now();
+        let command = LogCommand::Append { client: CLIENT, number, class, change, body };
+        self.driver.command(now, command);
+        if self.state().highest(CLIENT) == number {
+            self.last = number;
+            return Ok(number);
+        }
+        // The reason is among the events, which leave with what the log wants done.
+        self.refused = None;
+        self.pump();
+        Err(match self.refused.take() {
+            Some(LogError::Busy) => Held::Busy,
+            Some(LogError::Full) => Held::Errno(Errno::NOSPC),
+            Some(LogError::Tree(why)) => why.into(),
+            _ => Held::Errno(Errno::IO),
+        })
+    }
+
+    /// Writes the bytes of `loan` at `offset` of a file.
+    pub(crate) fn write(
+        &mut self,
+        inode: InodeId,
+        offset: u64,
+        loan: &Arc<Loan>,
+        digest: u32,
+    ) -> Result<(), Held> {
+        let length = loan.bytes().len() as u64;
+        if self.stopped.is_some() {
+            return Err(Held::Errno(Errno::IO));
+        }
+        if self.unlogged > 0 && self.unlogged + length > self.unlogged_max {
+            return Err(Held::Busy);
+        }
+        let class = self.class_of(inode);
+        let place = self.arena.lend(Arc::clone(loan));
+        let body = Span { region: self.region, offset: place, length: length as u32 };
+        let change = TreeChange::Write { inode, offset, length: length as u32, digest };
+        let number = match self.offer(change, class, body) {
+            Ok(number) => number,
+            Err(held) => {
+                self.arena.take_back(place);
+                return Err(held);
+            }
+        };
+        self.lives.changed(inode, number);
+        self.lent.push_back(LentWrite { number, offset: place, length });
+        self.unlogged += length;
+        if let Some(body) = self.body_at(inode, offset) {
+            self.bodies.insert(body, (number, Arc::clone(loan)));
+            self.body_bytes += length;
+        }
+        Ok(())
+    }
+
+    /// Returns the body that holds the byte at `offset`.
+    fn body_at(&mut self, inode: InodeId, offset: u64) -> Option<BodyId> {
+        match self.tree().content(inode)?.sources(offset, 1).first() {
+            Some((_, ByteSource::Log { body, .. })) => Some(*body),
+            _ => None,
+        }
+    }
+
+    /// Returns the bytes of a body, if they are in memory.
+    pub(crate) fn body_in_memory(&self, body: BodyId) -> Option<&Arc<Loan>> {
+        self.bodies.get(&body).map(|(_, loan)| loan)
+    }
+
+    /// Sends `answer` when the last change of `inode` is durable.
+    pub(crate) fn wait_for(&mut self, inode: InodeId, answer: Answer<()>) {
+        self.wait(self.lives.last_change(inode), answer);
+    }
+
+    /// Sends `answer` when all changes are durable.
+    pub(crate) fn wait_for_all(&mut self, answer: Answer<()>) {
+        self.wait(self.last, answer);
+    }
+
+    fn wait(&mut self, number: u64, answer: Answer<()>) {
+        if number <= self.durable {
+            self.due.push(Box::new(move || answer(Ok(()))));
+        } else if self.stopped.is_some() {
+            self.due.push(Box::new(move || answer(Err(Errno::IO))));
+        } else {
+            self.waiters_ever += 1;
+            self.waiters.insert((number, self.waiters_ever), Waiter { answer });
+        }
+    }
+
+    /// Returns whether the last change of `inode` is durable.
+    pub(crate) fn is_logged(&self, inode: InodeId) -> bool {
+        self.lives.last_change(inode) <= self.durable
+    }
+
+    /// Keeps a change that the log cannot take yet.
+    pub(super) fn park(&mut self, change: ParkedChange) {
+        self.parked.push_back(change);
+    }
+
+    /// Returns whether changes wait.
+    pub(super) fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Takes the answers that are due.
+    pub(super) fn take_due(&mut self) -> Vec<Box<dyn FnOnce() + Send>> {
+        std::mem::take(&mut self.due)
+    }
+
+    /// Lets go of `count` references of the kernel to an inode.
+    pub(crate) fn forget(&mut self, inode: InodeId, count: u64) {
+        if self.lives.forget(inode, count, self.durable) {
+            self.forget_if_orphan(inode);
+        }
+    }
+
+    /// Removes an inode that has no name and that nobody has.
+    pub(crate) fn forget_if_orphan(&mut self, inode: InodeId) {
+        let is_nameless = self.tree().inode(inode).is_some_and(|inode| inode.links == 0);
+        if is_nameless && !self.lives.is_held(inode) {
+            self.to_forget.push(inode);
+            self.forget_orphans();
+        }
+    }
+
+    pub(super) fn forget_orphans(&mut self) {
+        while let Some(inode) = self.to_forget.pop() {
+            match self.append(TreeChange::Forget { inode }, &[]) {
+                Ok(()) => self.lives.remove(inode),
+                Err(Held::Errno(Errno::NOENT)) => {}
+                Err(_) => {
+                    self.to_forget.push(inode);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Lets the log post what it wants, and hears what it says.
+    fn pump(&mut self) {
+        let events = &mut self.events;
+        self.driver.flush(&mut self.wire, &mut |event| events.push(event), None);
+        self.hear();
+    }
+
+    /// Does all that can be done now; returns when to step again.
+    pub(super) fn step(&mut self) -> Option<LocalNs> {
+        loop {
+            let events = &mut self.events;
+            let progress = self.driver.step(&mut self.wire, &mut |event| events.push(event));
+            let before = self.durable;
+            self.hear();
+            if self.durable == before && self.stopped.is_none() {
+                return progress.next;
+            }
+            self.forget_orphans();
+            if !self.retry_parked() {
+                return progress.next;
+            }
+        }
+    }
+
+    /// Says how the thread that steps may rest.
+    pub(super) fn rest(&mut self) -> Rest {
+        self.wire.rest()
+    }
+
+    /// Makes the changes that waited, as far as the log takes them; whether any was.
+    fn retry_parked(&mut self) -> bool {
+        let mut any = false;
+        while let Some(mut change) = self.parked.pop_front() {
+            if !change(self) {
+                self.parked.push_front(change);
+                break;
+            }
+            any = true;
+        }
+        any
+    }
+
+    fn hear(&mut self) {
+        for event in std::mem::take(&mut self.events) {
+            match event {
+                LogEvent::Durable { client: CLIENT, number } => self.take_durable(number),
+                LogEvent::Refused { why, .. } => self.refused = Some(why),
+                LogEvent::Notice(why) => self.say(why.to_string()),
+                LogEvent::Stopped(why) => self.stop(why),
+                LogEvent::Finished => self.is_finished = true,
+                _ => {}
+            }
+        }
+    }
+
+    fn take_durable(&mut self, number: u64) {
+        self.durable = self.durable.max(number);
+        while self.lent.front().is_some_and(|lent| lent.number <= number) {
+            if let Some(lent) = self.lent.pop_front() {
+                self.arena.take_back(lent.offset);
+                self.unlogged -= lent.length;
+            }
+        }
+        let later = self.waiters.split_off(&(self.durable + 1, 0));
+        for (_, Waiter { answer }) in std::mem::replace(&mut self.waiters, later) {
+            self.due.push(Box::new(move || answer(Ok(()))));
+        }
+        self.lives.settle(self.durable);
+        self.evict();
+    }
+
+    /// Drops the oldest durable bodies while there are more than may be.
+    fn evict(&mut self) {
+        while self.body_bytes > 2 * self.unlogged_max
+            && let Some(first) = self.bodies.first_entry()
+            && first.get().0 <= self.durable
+        {
+            let (_, (_, loan)) = first.remove_entry();
+            self.body_bytes -= loan.bytes().len() as u64;
+        }
+    }
+
+    /// Takes the end of the log: what is not durable never will be.
+    fn stop(&mut self, why: LogError) {
+        self.say(why.to_string());
+        self.stopped = Some(why);
+        let lost = self.lives.changed_after(self.durable);
+        self.handles.fail(|inode| lost.contains(&inode));
+        for (_, Waiter { answer }) in std::mem::take(&mut self.waiters) {
+            self.due.push(Box::new(move || answer(Err(Errno::IO))));
+        }
+    }
+
+    /// Returns the time of day.
+    pub(crate) fn now(&self) -> WallNs {
+        super::wall_now()
+    }
+
+    /// Returns how much space the log has, in all and free.
+    pub(crate) fn space(&mut self) -> (u64, u64) {
+        let space = self.driver.engine_mut().space();
+        (space.total.0, space.free.0)
+    }
+
+    /// Returns the bytes of a file that lie in the log.
+    pub(crate) fn log_bytes(&mut self, inode: InodeId) -> u64 {
+        let Some(InodeKind::File(content)) = self.tree().inode(inode).map(|inode| &inode.kind)
+        else {
+            return 0;
+        };
+        let sources = content.sources(0, content.size());
+        let in_log = sources.iter().filter(|(_, source)| matches!(source, ByteSource::Log { .. }));
+        in_log.map(|(length, _)| length).sum()
+    }
+
+    /// Gives the log a command that needs no answer.
+    pub(super) fn command(&mut self, command: LogCommand) {
+        let now = self.wire.now();
+        self.driver.command(now, command);
+    }
+}

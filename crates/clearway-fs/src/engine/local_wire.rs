@@ -1,0 +1,123 @@
+//! A wire of one rank: its memory, its clock, and a signal that wakes the thread that drives it.
+//!
+//! # Invariants
+//! I1. Nothing is carried; every operation between ranks is refused.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Rank};
+use clearway_proto::wire::regions::{Pages, Regions};
+use clearway_proto::wire::{
+    AdoptedMemory, Arrival, Capabilities, Counters, Delivery, Granted, Operation, OperationKind,
+    OperationSet, PostOutcome, RefusalReason, RegionId, Span, StampSource, Wire,
+};
+use clearway_runtime::clock;
+use clearway_runtime::waiting::{Rest, Wake};
+use clearway_runtime::wake_signal::WakeSignal;
+
+/// The wire.
+pub(super) struct LocalWire {
+    regions: Regions<Pages>,
+    capabilities: Capabilities,
+    signal: Arc<WakeSignal>,
+}
+
+impl LocalWire {
+    /// Creates a wire that `signal` wakes.
+    pub(super) fn new(signal: Arc<WakeSignal>) -> Self {
+        let capabilities = Capabilities {
+            name: "local",
+            operations: OperationSet::from_kinds(&[OperationKind::Digest]),
+            delivery: Delivery::Reliable,
+            head_max: 0,
+            body_max: 0,
+            message_max: 0,
+            stamp: StampSource::Reading,
+            shared_clock: None,
+            classes: [Granted::Ignored; Class::ALL.len()],
+            sends_follow_writes: false,
+            adopts: true,
+            any_local: false,
+            groups_max: 0,
+            paths: Vec::new(),
+        };
+        Self { regions: Regions::default(), capabilities, signal }
+    }
+}
+
+impl Wire for LocalWire {
+    fn rank(&self) -> Rank {
+        Rank(0)
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn now(&self) -> LocalNs {
+        clock::now()
+    }
+
+    fn register(&mut self, length: Bytes) -> Result<RegionId, RefusalReason> {
+        self.regions.register_pages(length)
+    }
+
+    fn adopt(&mut self, memory: AdoptedMemory) -> Result<RegionId, RefusalReason> {
+        self.regions.adopt(memory)
+    }
+
+    fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
+        self.regions.copy_out(&[], from, into)
+    }
+
+    fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), RefusalReason> {
+        self.regions.copy_in(into, from)
+    }
+
+    fn region(&self, region: RegionId) -> Option<&[u8]> {
+        self.regions.region(&[], region)
+    }
+
+    fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
+        self.regions.region_mut(region)
+    }
+
+    fn join(&mut self, _group: GroupId) -> Result<(), RefusalReason> {
+        Err(RefusalReason::Operation(OperationKind::Multicast))
+    }
+
+    fn post(&mut self, operations: &[Operation], _heads: &[u8], answers: &mut Vec<PostOutcome>) {
+        answers.extend(operations.iter().map(|operation| match operation {
+            Operation::Digest { of, .. } => match self.digest(*of) {
+                Ok(digest) => PostOutcome::Done(u64::from(digest)),
+                Err(missing) => PostOutcome::Refused(missing),
+            },
+            other => PostOutcome::Refused(RefusalReason::Operation(other.kind())),
+        }));
+    }
+
+    fn poll(&mut self, _limit: usize, _sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        self.signal.clear();
+        0
+    }
+
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+
+    fn digest(&self, of: Span) -> Result<u32, RefusalReason> {
+        self.regions.digest(&[], of, crate::digest)
+    }
+}
+
+impl Wake for LocalWire {
+    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+        self.signal.as_fd().try_clone_to_owned().map(Some)
+    }
+
+    fn rest(&mut self) -> Rest {
+        Rest::Descriptor
+    }
+}

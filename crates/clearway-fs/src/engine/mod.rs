@@ -1,0 +1,299 @@
+//! Owns the log of a mount: opens it, lets requests change it, and has a thread that drives it.
+//!
+//! # Model
+//! ```text
+//!   request --lock, change, unlock--> answer at once, or later when the change is durable
+//!   thread  --wait for the disk--> lock, step the log, unlock --> send the answers that are due
+//! ```
+//! A request never waits with its thread for the log: what has to wait is kept, and the thread of the
+//! log answers it. The lock is held for the time of a change of the tree, and while the log hands a
+//! group to the threads of the disk.
+//!
+//! # Invariants
+//! I1. No file of the log is read, written or synced under the lock.
+//! I2. Answers are sent without the lock.
+
+mod core;
+mod life;
+mod local_wire;
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clearway_proto::base::{Bytes, Nanos};
+use clearway_proto::staging::{
+    LogCommand, LogConfig, LogEvent, LogId, LogOrigin, RecoveryReport, StagingLog, WallNs,
+};
+use clearway_proto::wire::{Driver, Wire};
+use clearway_runtime::clock;
+use clearway_runtime::files::{FileConfig, FileWire, TargetId};
+use clearway_runtime::waiting::{self, REST_MAX, Rest, Wake};
+use clearway_runtime::wake_signal::WakeSignal;
+
+pub(crate) use self::core::{Answer, Core, Held, errno_of};
+use self::local_wire::LocalWire;
+use crate::FsError;
+use crate::arena::Arena;
+use crate::log_directory::{LogDirectory, LogSizes};
+
+/// Bytes of bodies in a group: the longest that there is, so that one sync covers the most.
+const BODIES_MAX: Bytes = Bytes(4 << 20);
+/// Bytes of groups between snapshots: recovery reads as many, a quarter of a second of a common disk.
+const SNAPSHOT_EVERY: Bytes = Bytes(256 << 20);
+/// All files of the log are on one device.
+const DISK: TargetId = TargetId(0);
+/// How often the log is given the time of day: adjustments of the clock are slower than this.
+const CLOCK_EVERY: Nanos = Nanos::from_secs(10);
+
+/// Receives sentences for an operator.
+pub type Reporter = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What requests and the thread of the log share.
+pub(crate) struct Engine {
+    core: Mutex<Core>,
+    signal: Arc<WakeSignal>,
+    pub(crate) arena: Arc<Arena>,
+    /// The segments, for readers.
+    pub(crate) segments: Vec<File>,
+    /// Inodes that there can be.
+    pub(crate) inodes_max: u64,
+    pub(crate) bodies_read: Mutex<crate::bytes::BodyCache>,
+    report: Reporter,
+    is_over: Mutex<bool>,
+    over: Condvar,
+    /// Held until the log is closed.
+    _directory: LogDirectory,
+}
+
+/// Returns the time of day.
+pub(super) fn wall_now() -> WallNs {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    WallNs(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Draws a name for a new log.
+fn draw_log_id() -> Result<LogId, FsError> {
+    let mut bytes = [0; 16];
+    let source = std::path::Path::new("/dev/urandom");
+    let read =
+        File::open(source).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
+    read.map_err(FsError::at("cannot read", source))?;
+    Ok(LogId(u128::from_ne_bytes(bytes)))
+}
+
+impl Engine {
+    /// Opens the log in `directory`, and starts its thread. It keeps up to `memory` bytes of writes.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub(crate) fn open(
+        directory: LogDirectory,
+        sizes: LogSizes,
+        memory: u64,
+        report: Reporter,
+    ) -> Result<(Arc<Self>, JoinHandle<()>), FsError> {
+        let signal = WakeSignal::new().map_err(FsError::system("make an event counter"))?;
+        let signal = Arc::new(signal);
+        let mut wire = FileWire::new(LocalWire::new(Arc::clone(&signal)), FileConfig::default())?;
+        let memory_missing = |_| FsError::Option("there is no memory for the log".into());
+        let scratch = wire.register(Bytes(LogConfig::SCRATCH)).map_err(memory_missing)?;
+        let arena = Arc::new(Arena::default());
+        let adopted = Arc::clone(&arena);
+        let region = wire.adopt(adopted).map_err(memory_missing)?;
+        let path = directory.path.clone();
+        let copy = |file: &File| file.try_clone().map_err(FsError::at("cannot open again", &path));
+        let mut open = |file: &File| Ok::<_, FsError>(wire.open(copy(file)?, DISK)?);
+        let origin =
+            if directory.is_new { LogOrigin::New(draw_log_id()?) } else { LogOrigin::Existing };
+        let [one, other] = &directory.snapshots;
+        let config = LogConfig {
+            origin,
+            superblock: open(&directory.superblock)?,
+            snapshots: [open(one)?, open(other)?],
+            snapshot_size: Bytes(LogDirectory::snapshot_bytes(sizes.inodes)),
+            segments: directory.segments.iter().map(&mut open).collect::<Result<_, _>>()?,
+            segment_size: Bytes(directory.segment_size),
+            bodies_max: BODIES_MAX,
+            scratch,
+            inodes_max: sizes.inodes,
+            snapshot_every: SNAPSHOT_EVERY,
+            wall_at_zero: WallNs(wall_now().0.saturating_sub(clock::now().0)),
+        };
+        let segments = directory.segments.iter().map(copy).collect::<Result<_, _>>()?;
+        let mut driver = Driver::boot(StagingLog::new(config), wire.now(), 0);
+        let recovered = opened(&mut driver, &mut wire);
+        let found = recovered.map_err(|why| FsError::Log { path: path.clone(), why })?;
+        tell(&found, &report);
+        let core = Core::new(driver, wire, Arc::clone(&arena), region, memory);
+        let engine = Arc::new(Self {
+            core: Mutex::new(core),
+            signal,
+            arena,
+            segments,
+            inodes_max: u64::from(sizes.inodes),
+            bodies_read: Mutex::default(),
+            report,
+            is_over: Mutex::new(false),
+            over: Condvar::new(),
+            _directory: directory,
+        });
+        engine.lock().forget_orphans();
+        let shared = Arc::clone(&engine);
+        let thread =
+            std::thread::Builder::new().name("staging-log".into()).spawn(move || shared.run());
+        let thread = thread.map_err(FsError::system("start a thread"))?;
+        Ok((engine, thread))
+    }
+
+    /// Takes the lock.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what `look` finds.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&mut Core) -> T) -> T {
+        look(&mut self.lock())
+    }
+
+    /// Makes a change by `attempt`, and sends what it returns; later, if the log cannot take it now.
+    pub(crate) fn change<T: Send + 'static>(
+        &self,
+        answer: Answer<T>,
+        mut attempt: impl FnMut(&mut Core) -> Result<T, Held> + Send + 'static,
+    ) {
+        let mut core = self.lock();
+        if !core.has_parked() {
+            let outcome = match attempt(&mut core) {
+                Ok(made) => Some(Ok(made)),
+                Err(Held::Errno(errno)) => Some(Err(errno)),
+                Err(Held::Busy) => None,
+            };
+            if let Some(outcome) = outcome {
+                drop(core);
+                answer(outcome);
+                self.signal.raise();
+                return;
+            }
+        }
+        let mut answer = Some(answer);
+        core.park(Box::new(move |core| {
+            let outcome = match attempt(core) {
+                Ok(made) => Ok(made),
+                Err(Held::Errno(errno)) => Err(errno),
+                Err(Held::Busy) => return false,
+            };
+            if let Some(answer) = answer.take() {
+                answer(outcome);
+            }
+            true
+        }));
+        drop(core);
+        self.signal.raise();
+    }
+
+    /// Lets `ask` note what it waits for, and sends what is due already.
+    pub(crate) fn wait(&self, ask: impl FnOnce(&mut Core)) {
+        let mut core = self.lock();
+        ask(&mut core);
+        self.send(core);
+    }
+
+    /// Lets the lock go, and sends answers and sentences.
+    fn send(&self, mut core: MutexGuard<'_, Core>) {
+        let (due, sentences) = (core.take_due(), std::mem::take(&mut core.sentences));
+        drop(core);
+        due.into_iter().for_each(|answer| answer());
+        sentences.iter().for_each(|sentence| (self.report)(sentence));
+    }
+
+    /// Drives the log until it is closed.
+    fn run(&self) {
+        let descriptor = self.lock().wire.wake_descriptor();
+        let Ok(Some(descriptor)) = descriptor else {
+            (self.report)("the system gives no descriptor to wait on; the mount stops");
+            return self.end();
+        };
+        let mut clock_at = clock::now();
+        loop {
+            let mut core = self.lock();
+            if clock::now().since(clock_at) > CLOCK_EVERY {
+                clock_at = clock::now();
+                core.command(LogCommand::SetClock(wall_now()));
+            }
+            let next = core.step();
+            let (rest, is_finished) = (core.rest(), core.is_finished);
+            self.send(core);
+            if is_finished {
+                return self.end();
+            }
+            if rest != Rest::Again {
+                let now = clock::now();
+                let timeout = next.map_or(REST_MAX, |next| next.since(now)).min(REST_MAX);
+                waiting::ready(Some(descriptor.as_fd()), Some(timeout), &[]);
+            }
+        }
+    }
+
+    fn end(&self) {
+        *self.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.over.notify_all();
+    }
+
+    /// Makes everything durable, and ends the thread of the log. Waits for both; a log that is stopped
+    /// ends at once.
+    pub(crate) fn close(&self) {
+        {
+            let mut core = self.lock();
+            if core.stopped().is_some() {
+                core.is_finished = true;
+            } else {
+                core.command(LogCommand::Finish);
+            }
+        }
+        self.signal.raise();
+        let over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ended = self.over.wait_while(over, |is_over| !*is_over);
+    }
+}
+
+/// Steps until the log is open or refused.
+fn opened(
+    driver: &mut Driver<StagingLog>,
+    wire: &mut FileWire<LocalWire>,
+) -> Result<RecoveryReport, clearway_proto::staging::LogError> {
+    let mut outcome = None;
+    let descriptor = wire.wake_descriptor().ok().flatten();
+    loop {
+        driver.step(wire, &mut |event| match event {
+            LogEvent::Opened(report) => outcome = Some(Ok(report)),
+            LogEvent::NotOpened(why) => outcome = Some(Err(why)),
+            _ => {}
+        });
+        if let Some(outcome) = outcome.take() {
+            return outcome;
+        }
+        if wire.rest() != Rest::Again {
+            let descriptor = descriptor.as_ref().map(AsFd::as_fd);
+            waiting::ready(descriptor, Some(Nanos::from_millis(1).max(Nanos(1))), &[]);
+        }
+    }
+}
+
+/// Says what recovery found that an operator should know.
+fn tell(found: &RecoveryReport, report: &Reporter) {
+    if found.has_torn_tail {
+        report(
+            "the last group of the log was not written whole; nobody was told that it is durable",
+        );
+    }
+    for file in &found.damaged {
+        let name = match &file.path {
+            Some(path) => String::from_utf8_lossy(path).into_owned(),
+            None => format!("the file without a name with inode {}", file.inode.0),
+        };
+        report(&format!("{name} has damaged bytes in the log; reading them fails"));
+    }
+}

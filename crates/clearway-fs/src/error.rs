@@ -1,0 +1,92 @@
+//! What goes wrong with a mount, in one sentence each.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clearway_proto::staging::LogError;
+use clearway_runtime::RuntimeError;
+
+/// Why a log is not mounted, or a mount is not reached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FsError {
+    /// A file or directory of the log cannot be used: correct its permissions or place.
+    #[error("{what} {path}: {why}", path = path.display())]
+    Place {
+        /// What was tried, as the beginning of a sentence.
+        what: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the system says.
+        why: io::Error,
+    },
+    /// The log cannot be opened as it is.
+    #[error("the log in {path}: {why}", path = path.display())]
+    Log {
+        /// Its directory.
+        path: PathBuf,
+        /// Why.
+        why: LogError,
+    },
+    /// Another process has the log open: unmount it there first.
+    #[error("the log in {path} is in use by another mount{holder}; unmount that one first", path = path.display())]
+    InUse {
+        /// Its directory.
+        path: PathBuf,
+        /// ` (process N)`, if that is known.
+        holder: String,
+    },
+    /// The directory has something that is no log: name another one.
+    #[error("{path} is not empty and has no log; name an empty directory or that of a log", path = path.display())]
+    NoLog {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// An option has an impossible value.
+    #[error("{0}")]
+    Option(String),
+    /// The kernel does not mount it.
+    #[error("cannot mount on {path}: {why}", path = path.display())]
+    Mount {
+        /// The mount point.
+        path: PathBuf,
+        /// What the system says.
+        why: io::Error,
+    },
+    /// The system has no room for what a mount needs: threads, descriptors.
+    #[error("cannot {what}: {why}")]
+    System {
+        /// What was tried, to be read behind "cannot".
+        what: &'static str,
+        /// What the system says.
+        why: io::Error,
+    },
+    /// The system refuses what the engine needs.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// The path lies on no mount of a log.
+    #[error("{path} is not on a mounted log; name a path below a mount point of clearway", path = path.display())]
+    NotMounted {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The mount does not answer.
+    #[error("the mount does not answer on its control socket: {0}")]
+    Control(io::Error),
+    /// The mount refuses the request.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl FsError {
+    /// Returns what makes an error of the system one of what was tried.
+    pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |why| Self::System { what, why }
+    }
+
+    /// Returns what makes an error of the system one of `path`.
+    pub(crate) fn at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |why| Self::Place { what, path, why }
+    }
+}

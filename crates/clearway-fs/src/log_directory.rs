@@ -1,0 +1,256 @@
+//! The files of a log: made whole before anything is in them, held by one process at a time.
+//!
+//! # Model
+//! ```text
+//!   lock          held (flock) by the process that has the log open; its number is in it
+//!   superblock    made last: a directory without it, or with one of zeros, has no log yet
+//!   snapshot-0, snapshot-1
+//!   segments/00000000, 00000001, ..   preallocated
+//! ```
+//!
+//! # Invariants
+//! I1. A directory that has other files and no log is not touched.
+//! I2. The names of all files are durable before the superblock is written.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use clearway_proto::base::Bytes;
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, fallocate, flock};
+
+use crate::FsError;
+
+/// Bytes of a superblock's file: two blocks.
+const SUPERBLOCK_BYTES: u64 = 8192;
+/// Segments of a log, at least and at most: a smaller one cannot free space, a larger one takes more
+/// descriptors than a process has.
+const SEGMENTS: std::ops::RangeInclusive<u64> = 4..=512;
+/// Bytes of the smallest and largest segment: four of the longest groups, and what a place on disk
+/// can say.
+const SEGMENT_BYTES: [u64; 2] = [16 << 20, 1 << 30];
+
+/// The sizes of a log that is made.
+#[derive(Clone, Copy, Debug)]
+pub struct LogSizes {
+    /// Bytes of all segments.
+    pub total: Bytes,
+    /// Inodes that there can be.
+    pub inodes: u32,
+}
+
+/// The open files of a log.
+#[derive(Debug)]
+pub(crate) struct LogDirectory {
+    pub(crate) path: PathBuf,
+    pub(crate) superblock: File,
+    pub(crate) snapshots: [File; 2],
+    pub(crate) segments: Vec<File>,
+    pub(crate) segment_size: u64,
+    /// Whether there is no log in the files yet.
+    pub(crate) is_new: bool,
+    /// Held as long as this lives.
+    _lock: File,
+}
+
+/// Returns the size of the segments of a log of `total` bytes: a sixteenth, so that one that waits
+/// for a last file keeps little from being free.
+fn segment_size(total: u64) -> u64 {
+    let [least, most] = SEGMENT_BYTES;
+    (total / 16).next_multiple_of(1 << 20).clamp(least, most)
+}
+
+impl LogDirectory {
+    /// Opens the log in `path`, or makes its files with `sizes`.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub(crate) fn open(path: &Path, sizes: LogSizes) -> Result<Self, FsError> {
+        fs::create_dir_all(path)
+            .map_err(FsError::at("cannot make the directory of the log", path))?;
+        let has_superblock = path.join("superblock").exists();
+        if !has_superblock && !is_free(path)? {
+            return Err(FsError::NoLog { path: path.to_owned() });
+        }
+        let lock = hold(path)?;
+        let is_new = !has_superblock || is_blank(&path.join("superblock"))?;
+        if is_new {
+            make(path, sizes)?;
+        }
+        let open = |name: &str| open_file(&path.join(name));
+        let (mut segments, mut segment_size) = (Vec::new(), 0);
+        while let Some(segment) = open_if_there(&path.join(segment_name(segments.len() as u64)))? {
+            segment_size = segment.metadata().map_err(FsError::at("cannot read", path))?.len();
+            segments.push(segment);
+        }
+        Ok(Self {
+            superblock: open("superblock")?,
+            snapshots: [open("snapshot-0")?, open("snapshot-1")?],
+            segments,
+            segment_size,
+            is_new,
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// Returns the bytes that a snapshot of `inodes` inodes may have: names and extents included, a
+    /// kilobyte each.
+    pub(crate) fn snapshot_bytes(inodes: u32) -> u64 {
+        (u64::from(inodes) << 10).max(64 << 20)
+    }
+}
+
+fn segment_name(number: u64) -> String {
+    format!("segments/{number:08}")
+}
+
+/// Returns whether `path` has nothing but what an interrupted start of a log leaves there.
+fn is_free(path: &Path) -> Result<bool, FsError> {
+    let entries = fs::read_dir(path).map_err(FsError::at("cannot read the directory", path))?;
+    let known = ["lock", "snapshot-0", "snapshot-1", "segments", "mount.log", "lost+found"];
+    for entry in entries {
+        let name = entry.map_err(FsError::at("cannot read the directory", path))?.file_name();
+        if !known.iter().any(|known| name == *known) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Takes the lock of the log in `path`.
+fn hold(path: &Path) -> Result<File, FsError> {
+    let name = path.join("lock");
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let mut lock =
+        options.open(&name).map_err(FsError::at("cannot write the lock of the log", &name))?;
+    if let Err(why) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        if why != rustix::io::Errno::WOULDBLOCK {
+            return Err(FsError::at("cannot lock", &name)(why.into()));
+        }
+        let mut holder = String::new();
+        let _ = lock.take(20).read_to_string(&mut holder);
+        let holder = holder
+            .trim()
+            .parse::<u32>()
+            .map_or(String::new(), |process| format!(" (process {process})"));
+        return Err(FsError::InUse { path: path.to_owned(), holder });
+    }
+    let written = lock
+        .set_len(0)
+        .and_then(|()| lock.rewind())
+        .and_then(|()| writeln!(lock, "{}", std::process::id()));
+    written.map_err(FsError::at("cannot write the lock of the log", &name))?;
+    Ok(lock)
+}
+
+/// Returns whether a superblock was made and never written.
+fn is_blank(path: &Path) -> Result<bool, FsError> {
+    let file = open_file(path)?;
+    let mut bytes = [0; SUPERBLOCK_BYTES as usize];
+    match file.read_exact_at(&mut bytes, 0) {
+        Ok(()) => Ok(bytes.iter().all(|byte| *byte == 0)),
+        Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => {
+            let length = file.metadata().map_err(FsError::at("cannot read", path))?.len();
+            Ok(length == 0)
+        }
+        Err(why) => Err(FsError::at("cannot read", path)(why)),
+    }
+}
+
+fn open_file(path: &Path) -> Result<File, FsError> {
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    file.map_err(FsError::at("cannot open", path))
+}
+
+fn open_if_there(path: &Path) -> Result<Option<File>, FsError> {
+    if path.exists() { open_file(path).map(Some) } else { Ok(None) }
+}
+
+/// Makes the files of a log.
+fn make(path: &Path, sizes: LogSizes) -> Result<(), FsError> {
+    let size = segment_size(sizes.total.0);
+    let count = sizes.total.0 / size;
+    if !SEGMENTS.contains(&count) {
+        let [least, most] =
+            [SEGMENTS.start() * SEGMENT_BYTES[0], SEGMENTS.end() * SEGMENT_BYTES[1]];
+        return Err(FsError::Option(format!(
+            "a log has between {} and {} MiB; give --size such a value",
+            least >> 20,
+            most >> 20
+        )));
+    }
+    let directory = path.join("segments");
+    if directory.exists() {
+        fs::remove_dir_all(&directory).map_err(FsError::at("cannot remove", &directory))?;
+    }
+    fs::create_dir(&directory).map_err(FsError::at("cannot make", &directory))?;
+    for number in 0..count {
+        make_file(&path.join(segment_name(number)), size)?;
+    }
+    for name in ["snapshot-0", "snapshot-1"] {
+        make_file(&path.join(name), 0)?;
+    }
+    sync_directory(&directory)?;
+    make_file(&path.join("superblock"), SUPERBLOCK_BYTES)?;
+    sync_directory(path)
+}
+
+/// Makes a file of `length` bytes that are really there.
+fn make_file(path: &Path, length: u64) -> Result<(), FsError> {
+    let wrong = || FsError::at("cannot make", path);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(Mode::RUSR.union(Mode::WUSR).bits());
+    let file = options.open(path).map_err(wrong())?;
+    if length > 0 {
+        match fallocate(&file, FallocateFlags::empty(), 0, length) {
+            Ok(()) => {}
+            // Where the file system cannot promise it, a full disk is an error of a later write.
+            Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(length).map_err(wrong())?,
+            Err(why) => return Err(wrong()(why.into())),
+        }
+    }
+    file.sync_all().map_err(wrong())
+}
+
+fn sync_directory(path: &Path) -> Result<(), FsError> {
+    let synced = File::open(path).and_then(|directory| directory.sync_all());
+    synced.map_err(FsError::at("cannot sync the directory", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestDirectory;
+
+    const SIZES: LogSizes = LogSizes { total: Bytes(64 << 20), inodes: 1000 };
+
+    #[test]
+    fn open__a_log_is_made_once_and_held_by_one() {
+        let directory = TestDirectory::new();
+        let path = directory.path().join("log");
+        let log = LogDirectory::open(&path, SIZES).expect("made");
+        assert_eq!((log.segments.len(), log.segment_size, log.is_new), (4, 16 << 20, true));
+        let why = LogDirectory::open(&path, SIZES).expect_err("held").to_string();
+        assert!(why.contains("in use by another mount (process "), "{why}");
+        log.superblock.write_all_at(b"x", 0).expect("written");
+        drop(log);
+        let again = LogDirectory::open(&path, LogSizes { total: Bytes(1 << 30), ..SIZES });
+        let again = again.expect("opened");
+        assert_eq!((again.segments.len(), again.is_new), (4, false));
+    }
+
+    #[test]
+    fn open__what_is_no_log_is_left_alone() {
+        let directory = TestDirectory::new();
+        fs::write(directory.path().join("thesis"), "years of work").expect("written");
+        let why = LogDirectory::open(directory.path(), SIZES).expect_err("no log").to_string();
+        assert!(why.contains("is not empty and has no log"), "{why}");
+        assert_eq!(fs::read_dir(directory.path()).expect("there").count(), 1);
+        let small = LogSizes { total: Bytes(1 << 20), ..SIZES };
+        let why = LogDirectory::open(&directory.path().join("log"), small).expect_err("small");
+        assert!(why.to_string().contains("between 64 and"), "{why}");
+    }
+}

@@ -1,0 +1,248 @@
+//! A mount, from its options to its end.
+//!
+//! # Model
+//! ```text
+//!   open the log --> recover --> mount --> take requests .. unmounted --> make all durable --> close
+//! ```
+//! A mount point whose process was killed is left behind by the kernel: every access to it fails. The
+//! next mount there takes it away first.
+//!
+//! # Invariants
+//! I1. A log is open in one process.
+//! I2. [`Mounted::run`] returns when everything is durable, or the log is stopped.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use clearway_proto::base::Class;
+use clearway_proto::staging::{AttributeSet, InodeId};
+use rustix::io::Errno;
+
+use crate::FsError;
+use crate::classes::ClassRule;
+use crate::engine::{Core, Engine, Held};
+use crate::kernel::{KernelSession, KernelUnmounter};
+use crate::log_directory::{LogDirectory, LogSizes};
+use crate::server::ControlServer;
+
+pub use crate::engine::Reporter;
+
+/// Bytes of writes in memory, at least: some of the longest groups.
+const MEMORY_MIN: u64 = 16 << 20;
+
+/// What to mount, and how.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// The directory of the log.
+    pub log: PathBuf,
+    /// The directory of the store.
+    pub store: PathBuf,
+    /// The mount point.
+    pub directory: PathBuf,
+    /// The sizes of a log that is made.
+    pub sizes: LogSizes,
+    /// Bytes of writes that are kept in memory: half of them at most are not durable.
+    pub memory: u64,
+    /// The class of files that have none; kept in the log.
+    pub class: Option<Class>,
+    /// Rules of classes, in place of those that the log has.
+    pub rules: Vec<ClassRule>,
+}
+
+/// What a mount is called.
+#[derive(Clone, Debug)]
+pub(crate) struct MountNames {
+    pub(crate) log: PathBuf,
+    pub(crate) store: PathBuf,
+    pub(crate) directory: PathBuf,
+}
+
+/// A mount.
+pub struct Mounted {
+    engine: Arc<Engine>,
+    thread: JoinHandle<()>,
+    session: KernelSession,
+    control: ControlServer,
+}
+
+/// Unmounts a [`Mounted`] from another thread.
+#[derive(Clone)]
+pub struct Unmounter(Arc<Mutex<KernelUnmounter>>);
+
+impl Unmounter {
+    /// Unmounts; [`Mounted::run`] then comes to its end.
+    ///
+    /// # Errors
+    /// The system's; the mount stays.
+    pub fn unmount(&self) -> io::Result<()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).unmount()
+    }
+}
+
+impl Mounted {
+    /// Opens the log and mounts it. `reporter` gets sentences for an operator.
+    ///
+    /// # Errors
+    /// [`FsError`]: nothing is mounted.
+    pub fn open(options: &MountOptions, reporter: &Reporter) -> Result<Self, FsError> {
+        if options.memory < MEMORY_MIN {
+            let least = MEMORY_MIN >> 20;
+            return Err(FsError::Option(format!("--memory is at least {least} MiB")));
+        }
+        if clean_mount_point(&options.directory)? {
+            reporter(&format!(
+                "{} was left behind by a mount that ended without unmounting; it is taken away",
+                options.directory.display()
+            ));
+        }
+        let metadata = fs::metadata(&options.directory);
+        let metadata = metadata.map_err(FsError::at("cannot mount on", &options.directory))?;
+        if !metadata.is_dir() {
+            let why = io::Error::from(io::ErrorKind::NotADirectory);
+            return Err(FsError::at("cannot mount on", &options.directory)(why));
+        }
+        check_store(&options.store)?;
+        let log = LogDirectory::open(&options.log, options.sizes)?;
+        let is_new = log.is_new;
+        let (engine, thread) =
+            Engine::open(log, options.sizes, options.memory, Arc::clone(reporter))?;
+        let outcome = prepare(&engine, options, is_new).and_then(|()| {
+            let names = MountNames {
+                log: absolute(&options.log),
+                store: absolute(&options.store),
+                directory: absolute(&options.directory),
+            };
+            let control = ControlServer::open(&engine, names)?;
+            let source = format!("{}:{}", options.log.display(), options.store.display());
+            let session = KernelSession::mount(
+                Arc::clone(&engine),
+                &options.directory,
+                control.path(),
+                &source,
+            );
+            let path = options.directory.clone();
+            Ok((control, session.map_err(|why| FsError::Mount { path, why })?))
+        });
+        match outcome {
+            Ok((control, session)) => Ok(Self { engine, thread, session, control }),
+            Err(why) => {
+                engine.close();
+                let _ = thread.join();
+                Err(why)
+            }
+        }
+    }
+
+    /// Returns what unmounts it.
+    pub fn unmounter(&mut self) -> Unmounter {
+        Unmounter(Arc::new(Mutex::new(self.session.unmounter())))
+    }
+
+    /// Takes requests until it is unmounted, and then makes everything durable.
+    ///
+    /// # Errors
+    /// Requests ended for another reason, or the log was stopped: what was not durable is lost.
+    pub fn run(self) -> Result<(), FsError> {
+        let ended = self.session.run();
+        self.engine.close();
+        let _ = self.thread.join();
+        let stopped = self.engine.look(|core| core.stopped());
+        self.control.close();
+        if let Some(why) = stopped {
+            return Err(FsError::Refused(why.to_string()));
+        }
+        ended.map_err(FsError::Control)
+    }
+}
+
+/// Sets what the options say about the tree.
+fn prepare(engine: &Engine, options: &MountOptions, is_new: bool) -> Result<(), FsError> {
+    let outcome = engine.look(|core| {
+        if is_new {
+            let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+            let now = Some(core.now());
+            let set = AttributeSet { mode: None, owner: Some(owner), mtime: now, atime: now };
+            core.set(InodeId::ROOT, None, set)?;
+        }
+        set_classes(core, options)
+    });
+    outcome.map_err(|held| {
+        let why = match held {
+            Held::Errno(Errno::NOSPC) => {
+                "the log is full; what it has has to be drained first".to_owned()
+            }
+            Held::Errno(why) => format!("the log does not take the options of the mount: {why}"),
+            Held::Busy => "the log is busy; mount again".to_owned(),
+        };
+        FsError::Refused(why)
+    })
+}
+
+fn set_classes(core: &mut Core, options: &MountOptions) -> Result<(), Held> {
+    core.load_rules();
+    if let Some(class) = options.class
+        && core.own_class(InodeId::ROOT) != Some(class)
+    {
+        core.set_class(InodeId::ROOT, Some(class))?;
+    }
+    if !options.rules.is_empty() {
+        core.set_rules(&options.rules)?;
+    }
+    Ok(())
+}
+
+/// Checks that the store is a directory.
+fn check_store(store: &Path) -> Result<(), FsError> {
+    let found = fs::metadata(store).map_err(FsError::at("cannot use the store", store))?;
+    if found.is_dir() {
+        return Ok(());
+    }
+    let why = io::Error::from(io::ErrorKind::NotADirectory);
+    Err(FsError::at("cannot use the store", store)(why))
+}
+
+/// Returns the path from the root, links resolved where that is possible.
+fn absolute(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Takes a mount point away whose process is gone; says whether there was one.
+fn clean_mount_point(path: &Path) -> Result<bool, FsError> {
+    match fs::metadata(path) {
+        Err(why) if Errno::from_io_error(&why) == Some(Errno::NOTCONN) => {}
+        _ => return Ok(false),
+    }
+    detach(path).map_err(FsError::at("cannot take away the mount left behind on", path))?;
+    Ok(true)
+}
+
+/// Unmounts what is mounted on `path`, at the latest when nobody uses it any more.
+fn detach(path: &Path) -> io::Result<()> {
+    unmount_with(path, rustix::mount::UnmountFlags::DETACH, "-uz")
+}
+
+/// Unmounts what is mounted on `path`, unless somebody uses it.
+///
+/// # Errors
+/// The system's: [`io::ErrorKind::ResourceBusy`] when somebody uses it.
+pub fn unmount(path: &Path) -> io::Result<()> {
+    unmount_with(path, rustix::mount::UnmountFlags::empty(), "-u")
+}
+
+fn unmount_with(path: &Path, flags: rustix::mount::UnmountFlags, flag: &str) -> io::Result<()> {
+    match rustix::mount::unmount(path, flags) {
+        // Without the privilege, the program that also mounted it has it.
+        Err(Errno::PERM) => {
+            let output = Command::new("fusermount3").arg(flag).arg("--").arg(path).output()?;
+            if output.status.success() {
+                return Ok(());
+            }
+            Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+        }
+        other => other.map_err(io::Error::from),
+    }
+}

@@ -1,0 +1,339 @@
+//! Answers requests on the control socket of a mount.
+//!
+//! # Model
+//! The socket lies in a directory that only the mount's user may enter. Each connection has a thread for
+//! as long as its one request lasts; there are at most [`CONNECTIONS_MAX`] of them.
+//!
+//! # Invariants
+//! I1. Only root and the user of the mount are answered.
+//! I2. No thread of a connection holds the lock of the engine while it reads or writes.
+
+use std::io::{self, BufReader, BufWriter, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use clearway_proto::base::Class;
+use clearway_proto::staging::{EntryName, InodeId, InodeKind};
+use rustix::io::Errno;
+
+use crate::FsError;
+use crate::control::{
+    ControlPath, ControlRequest, ControlResponse, FileKindName, FileStatus, MountStatus, PATHS_MAX,
+    SafetyLevel, read_line, write_line,
+};
+use crate::engine::{Core, Engine};
+use crate::mount::MountNames;
+
+/// Connections at a time; one more is closed without an answer.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a client may take to send its request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The socket, until it is closed.
+pub(crate) struct ControlServer {
+    shared: Arc<ServerShared>,
+    path: PathBuf,
+}
+
+struct ServerShared {
+    engine: Arc<Engine>,
+    names: MountNames,
+    connections: AtomicUsize,
+    is_closed: AtomicBool,
+}
+
+impl ControlServer {
+    /// Opens a socket and answers on it.
+    ///
+    /// # Errors
+    /// [`FsError::Place`].
+    pub(crate) fn open(engine: &Arc<Engine>, names: MountNames) -> Result<Self, FsError> {
+        let directory = make_directory()?;
+        let path = directory.join("control");
+        let listener = UnixListener::bind(&path)
+            .map_err(FsError::at("cannot make the control socket", &path))?;
+        let shared = Arc::new(ServerShared {
+            engine: Arc::clone(engine),
+            names,
+            connections: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
+        });
+        let server = Self { shared: Arc::clone(&shared), path };
+        let thread = std::thread::Builder::new().name("control".into());
+        let started = thread.spawn(move || listen(&listener, &shared));
+        started.map_err(FsError::system("start a thread"))?;
+        Ok(server)
+    }
+
+    /// Returns where the socket is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Closes the socket. A client that waits learns it by the end of its connection.
+    pub(crate) fn close(self) {}
+}
+
+impl Drop for ControlServer {
+    fn drop(&mut self) {
+        self.shared.is_closed.store(true, Ordering::Release);
+        // Wakes the thread that listens.
+        let _ = UnixStream::connect(&self.path);
+        let _ = std::fs::remove_file(&self.path);
+        if let Some(directory) = self.path.parent() {
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+}
+
+/// Makes a directory that only this user enters, with a name that nobody guesses.
+fn make_directory() -> Result<PathBuf, FsError> {
+    let base = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let base = if base.is_dir() { base } else { std::env::temp_dir() };
+    let process = std::process::id();
+    let mut outcome = Err(FsError::Option("no directory for the control socket".into()));
+    for attempt in 0..100 {
+        let path = base.join(format!("clearway-stage-{process}-{attempt}"));
+        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => return Ok(path),
+            Err(why) => outcome = Err(FsError::at("cannot make the directory", &path)(why)),
+        }
+    }
+    outcome
+}
+
+fn listen(listener: &UnixListener, shared: &Arc<ServerShared>) {
+    for stream in listener.incoming() {
+        if shared.is_closed.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok(stream) = stream else { continue };
+        if shared.connections.fetch_add(1, Ordering::AcqRel) < CONNECTIONS_MAX
+            && is_allowed(&stream)
+        {
+            let served = Arc::clone(shared);
+            let thread = std::thread::Builder::new().name("control-request".into());
+            let started = thread.spawn(move || {
+                // A client that went away needs no answer.
+                let _ = serve(&stream, &served);
+                served.connections.fetch_sub(1, Ordering::AcqRel);
+            });
+            if started.is_ok() {
+                continue;
+            }
+        }
+        shared.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Returns whether the other end is root or the user of this process.
+fn is_allowed(stream: &UnixStream) -> bool {
+    rustix::net::sockopt::socket_peercred(stream)
+        .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
+}
+
+fn serve(stream: &UnixStream, shared: &ServerShared) -> io::Result<()> {
+    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+    let mut out = BufWriter::new(stream);
+    let request = match read_line::<ControlRequest>(&mut BufReader::new(stream)) {
+        Ok(Some(request)) => request,
+        Ok(None) => return Ok(()),
+        Err(why) if why.kind() == io::ErrorKind::InvalidData => {
+            let why = format!("the request is not understood: {why}");
+            write_line(&mut out, &ControlResponse::Refused { why })?;
+            return out.flush();
+        }
+        Err(why) => return Err(why),
+    };
+    let end = match shared.answer(&request, &mut out)? {
+        Ok(()) => ControlResponse::Done,
+        Err(why) => ControlResponse::Refused { why },
+    };
+    write_line(&mut out, &end)?;
+    out.flush()
+}
+
+impl ServerShared {
+    /// Does what is asked; the outer error is the stream's, the inner one for the client.
+    fn answer(
+        &self,
+        request: &ControlRequest,
+        out: &mut dyn Write,
+    ) -> io::Result<Result<(), String>> {
+        if request.paths().len() > PATHS_MAX {
+            return Ok(Err(format!("a request names at most {PATHS_MAX} paths")));
+        }
+        let mut inodes = Vec::new();
+        for path in request.paths() {
+            match self.engine.look(|core| find(core, path)) {
+                Ok(inode) => inodes.push((path.clone(), inode)),
+                Err(why) => return Ok(Err(format!("{}: {why}", path.0))),
+            }
+        }
+        let mut out = out;
+        match request {
+            ControlRequest::Status => {
+                let status = self.engine.look(|core| self.status(core));
+                write_line(&mut out, &ControlResponse::Status(status))?;
+                Ok(Ok(()))
+            }
+            ControlRequest::Ls { .. } | ControlRequest::Stat { .. } => {
+                let lists = matches!(request, ControlRequest::Ls { .. });
+                for (path, inode) in inodes {
+                    let files = self.engine.look(|core| files(core, &path, inode, lists));
+                    for file in files {
+                        write_line(&mut out, &ControlResponse::File(file))?;
+                    }
+                }
+                Ok(Ok(()))
+            }
+            ControlRequest::Wait { until: SafetyLevel::Logged, .. } => Ok(self.wait(&inodes)),
+            ControlRequest::SetClass { class, .. } => Ok(self.set_class(&inodes, *class)),
+            ControlRequest::Wait { until: SafetyLevel::Stored, .. }
+            | ControlRequest::Drain { .. }
+            | ControlRequest::Publish { .. }
+            | ControlRequest::Cancel { .. } => {
+                Ok(Err("this mount does not drain to its store".to_owned()))
+            }
+        }
+    }
+
+    fn status(&self, core: &mut Core) -> MountStatus {
+        let (log_bytes, log_bytes_free) = core.space();
+        let (unlogged_bytes, cached_bytes) = core.memory_bytes();
+        let files: Vec<InodeId> = core
+            .tree()
+            .inodes()
+            .filter(|(_, inode)| matches!(inode.kind, InodeKind::File(_)))
+            .map(|(id, _)| id)
+            .collect();
+        let mut class_bytes = std::collections::BTreeMap::new();
+        for inode in files {
+            let bytes = core.log_bytes(inode);
+            if bytes > 0 {
+                *class_bytes.entry(core.class_of(inode)).or_insert(0) += bytes;
+            }
+        }
+        MountStatus {
+            log: self.names.log.display().to_string(),
+            store: self.names.store.display().to_string(),
+            mounted_on: self.names.directory.display().to_string(),
+            process: std::process::id(),
+            class: core.class_of(InodeId::ROOT).name().to_owned(),
+            log_bytes,
+            log_bytes_free,
+            inodes: core.tree().count() as u64,
+            inodes_max: self.engine.inodes_max,
+            unlogged_bytes,
+            cached_bytes,
+            class_bytes,
+            stopped: core.stopped().map(|why| why.to_string()),
+        }
+    }
+
+    /// Waits until what is below `inodes` is durable in the log: all of the log, because it is one
+    /// order.
+    fn wait(&self, inodes: &[(ControlPath, InodeId)]) -> Result<(), String> {
+        let (sender, receiver) = mpsc::channel();
+        self.engine.wait(|core| {
+            for (_, inode) in inodes {
+                let sender = sender.clone();
+                let answer = Box::new(move |done| {
+                    let _ = sender.send(done);
+                });
+                match core.node_type(*inode) {
+                    Some(crate::names::NodeType::Directory) => core.wait_for_all(answer),
+                    _ => core.wait_for(*inode, answer),
+                }
+            }
+        });
+        drop(sender);
+        for done in receiver {
+            done.map_err(|why| format!("not everything is durable in the log: {why}"))?;
+        }
+        Ok(())
+    }
+
+    fn set_class(
+        &self,
+        inodes: &[(ControlPath, InodeId)],
+        class: Option<Class>,
+    ) -> Result<(), String> {
+        let (sender, receiver) = mpsc::channel();
+        for (_, inode) in inodes {
+            let (inode, sender) = (*inode, sender.clone());
+            let answer = Box::new(move |done| {
+                let _ = sender.send(done);
+            });
+            self.engine.change(answer, move |core| core.set_class(inode, class));
+        }
+        drop(sender);
+        let mut outcomes = inodes.iter().zip(receiver);
+        outcomes.try_for_each(|((path, _), done): (_, Result<(), Errno>)| {
+            done.map_err(|why| format!("{}: {why}", path.0))
+        })?;
+        self.wait(inodes)
+    }
+}
+
+/// Finds the inode of a path.
+fn find(core: &mut Core, path: &ControlPath) -> Result<InodeId, String> {
+    let bytes = path.to_bytes().ok_or("a % of a path has two hexadecimal digits behind it")?;
+    let mut at = InodeId::ROOT;
+    for name in bytes.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+        let name = EntryName::new(name).map_err(|why| why.to_string())?;
+        at = core.tree().lookup(at, &name).map_err(|why| why.to_string())?;
+    }
+    Ok(at)
+}
+
+/// Returns the status of a file, or of the entries of a directory if that `lists`.
+fn files(core: &mut Core, path: &ControlPath, inode: InodeId, lists: bool) -> Vec<FileStatus> {
+    let entries = match core.tree().inode(inode).map(|inode| &inode.kind) {
+        Some(InodeKind::Directory { entries, .. }) if lists => entries.clone(),
+        _ => return file(core, path.clone(), inode, None).into_iter().collect(),
+    };
+    let below = |name: &EntryName| {
+        let name = ControlPath::from_bytes(name.bytes()).0;
+        ControlPath(if path.0.is_empty() {
+            name
+        } else {
+            format!("{}/{name}", path.0.trim_end_matches('/'))
+        })
+    };
+    let shown = entries
+        .iter()
+        .filter_map(|(name, entry)| file(core, below(name), *entry, Some((inode, name.clone()))));
+    shown.collect()
+}
+
+fn file(
+    core: &mut Core,
+    path: ControlPath,
+    inode: InodeId,
+    home: Option<(InodeId, EntryName)>,
+) -> Option<FileStatus> {
+    let (what, size, version) = match &core.tree().inode(inode)?.kind {
+        InodeKind::File(content) => (FileKindName::File, content.size(), content.version()),
+        InodeKind::Directory { .. } => (FileKindName::Directory, 0, 0),
+        InodeKind::Symlink(_) => (FileKindName::Symlink, 0, 0),
+        InodeKind::Special(_) => (FileKindName::Special, 0, 0),
+    };
+    if let Some(home) = home {
+        core.lives.node(inode).home.get_or_insert(home);
+    }
+    let (class, log_bytes) = (core.class_of(inode), core.log_bytes(inode));
+    Some(FileStatus {
+        path,
+        what,
+        size,
+        class,
+        version,
+        log_bytes,
+        is_logged: core.is_logged(inode),
+    })
+}

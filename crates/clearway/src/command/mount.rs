@@ -1,0 +1,216 @@
+//! `clearway mount` and `clearway umount`: a log of staged files as a directory.
+//!
+//! # Model
+//! Unless it stays in the foreground the command starts itself again as the process of the mount, hands
+//! on what that one says until the mount works, and ends. From then on the process writes what an
+//! operator should know into `mount.log` beside the log.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use clearway_fs::classes::ClassRule;
+use clearway_fs::client::ControlClient;
+use clearway_fs::control::{ControlRequest, ControlResponse};
+use clearway_fs::log_directory::LogSizes;
+use clearway_fs::mount::{MountOptions, Mounted, Reporter, unmount};
+use clearway_proto::base::{Bytes, Class};
+use clearway_runtime::launch::escaped;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::run::exit::Exit;
+
+/// What the process of a mount prints when the mount works.
+const READY: &str = "mounted";
+
+/// Flags of `clearway mount`.
+#[derive(Debug, Args)]
+pub(crate) struct MountFlags {
+    /// Keep files in the log directory LOG and stage them for the directory STORE, both on this
+    /// machine. A log is made in LOG if there is none.
+    #[arg(long, value_name = "LOG:STORE", required = true)]
+    local: LocalPlaces,
+    /// Mount on this directory.
+    directory: PathBuf,
+    /// Set the size of a log that is made, 64MiB to 512GiB; all of it is reserved on the disk.
+    #[arg(long, value_name = "BYTES", default_value = "4GiB")]
+    size: Bytes,
+    /// Set how many files, directories and links there can be at a time; each takes about 500 bytes of
+    /// memory.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    inodes: u32,
+    /// Set the memory for written bytes, at least 16MiB; a write waits while half of it is not on the
+    /// log's disk, the rest serves readers.
+    #[arg(long, value_name = "BYTES", default_value = "256MiB")]
+    memory: Bytes,
+    /// Set the class of files that have none: control, low-latency, best-effort, bulk or scavenger.
+    /// The log keeps it [default: what the log has, else best-effort].
+    #[arg(long)]
+    class: Option<Class>,
+    /// Give files whose path matches a class, as in '/ckpt/**=bulk'; once for each rule, the first that
+    /// matches counts. The log keeps the rules; any --rule replaces all that it has.
+    #[arg(long = "rule", value_name = "PATTERN=CLASS")]
+    rules: Vec<ClassRule>,
+    /// Stay in the foreground and print to standard error; Ctrl-C unmounts.
+    #[arg(long)]
+    foreground: bool,
+    /// Write the log of the mount into mount.log once it works; set by the program itself.
+    #[arg(long, hide = true)]
+    background: bool,
+}
+
+/// The directories of a log and its store.
+#[derive(Clone, Debug)]
+struct LocalPlaces {
+    log: PathBuf,
+    store: PathBuf,
+}
+
+impl FromStr for LocalPlaces {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some((log, store)) if !log.is_empty() && !store.is_empty() => {
+                Ok(Self { log: log.into(), store: store.into() })
+            }
+            _ => Err("name both directories as LOG:STORE".to_owned()),
+        }
+    }
+}
+
+/// Mounts.
+pub(crate) fn mount(flags: &MountFlags) -> Result<Exit> {
+    if flags.foreground || flags.background { serve(flags) } else { start() }
+}
+
+/// Starts this command again as the process of the mount, and waits until that works.
+fn start() -> Result<Exit> {
+    let program = std::env::current_exe().context("cannot find this program to start it again")?;
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1)).arg("--background");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().context("cannot start the process of the mount")?;
+    if let Some(said) = child.stderr.take() {
+        // Ends by itself with the child, or with this process.
+        std::thread::spawn(move || io::copy(&mut BufReader::new(said), &mut io::stderr()));
+    }
+    let lines = child.stdout.take().map(|out| BufReader::new(out).lines());
+    if lines.into_iter().flatten().map_while(Result::ok).any(|line| line == READY) {
+        return Ok(Exit::Good);
+    }
+    let status = child.wait().context("cannot wait for the process of the mount")?;
+    // It has said why, on the same standard error.
+    std::process::exit(status.code().unwrap_or(Exit::Failed as i32));
+}
+
+/// Where the process of a mount writes what an operator should know.
+#[derive(Debug)]
+enum Journal {
+    StandardError,
+    File(File),
+}
+
+impl Journal {
+    fn write(&mut self, sentence: &str) {
+        let line = format!("clearway: {}\n", escaped(sentence));
+        // Without room for it, the sentence is lost; the mount goes on.
+        let _ = match self {
+            Self::StandardError => io::stderr().write_all(line.as_bytes()),
+            Self::File(file) => file.write_all(line.as_bytes()),
+        };
+    }
+}
+
+/// Mounts in this process, until it is unmounted.
+fn serve(flags: &MountFlags) -> Result<Exit> {
+    let journal = Arc::new(Mutex::new(Journal::StandardError));
+    let kept = Arc::clone(&journal);
+    let reporter: Reporter = Arc::new(move |sentence| {
+        kept.lock().unwrap_or_else(PoisonError::into_inner).write(sentence);
+    });
+    let options = MountOptions {
+        log: flags.local.log.clone(),
+        store: flags.local.store.clone(),
+        directory: flags.directory.clone(),
+        sizes: LogSizes { total: flags.size, inodes: flags.inodes },
+        memory: flags.memory.0,
+        class: flags.class,
+        rules: flags.rules.clone(),
+    };
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
+    let mut mounted = Mounted::open(&options, &reporter)?;
+    let unmounter = mounted.unmounter();
+    let refused = Arc::clone(&reporter);
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            if let Err(why) = unmounter.unmount() {
+                refused(&format!("cannot unmount: {why}; the mount stays"));
+            }
+        }
+    });
+    if flags.background {
+        let path = flags.local.log.join("mount.log");
+        let file = OpenOptions::new().create(true).append(true).open(&path);
+        let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        *journal.lock().unwrap_or_else(PoisonError::into_inner) = Journal::File(file);
+        let mut out = io::stdout();
+        writeln!(out, "{READY}")
+            .and_then(|()| out.flush())
+            .context("nobody waits for the mount")?;
+    }
+    let outcome = mounted.run();
+    if let Err(why) = &outcome {
+        reporter(&why.to_string());
+    }
+    outcome?;
+    Ok(Exit::Good)
+}
+
+/// Unmounts, and waits until everything is in the log.
+pub(crate) fn umount(directory: &Path) -> Result<Exit> {
+    let found = ControlClient::find(directory);
+    let (client, _) = match found {
+        Ok(found) => found,
+        Err(why) => return umount_left_behind(directory, why),
+    };
+    let mut log = None;
+    client.ask(&ControlRequest::Status, |response| {
+        if let ControlResponse::Status(status) = response {
+            log = Some(PathBuf::from(status.log));
+        }
+    })?;
+    let log = log.ok_or_else(|| anyhow!("the mount does not say where its log is"))?;
+    unmount(&client.mounted_on).with_context(|| {
+        format!("cannot unmount {}; close what is open there", client.mounted_on.display())
+    })?;
+    wait_for(&log)?;
+    Ok(Exit::Good)
+}
+
+/// Takes away what a mount left behind whose process is gone.
+fn umount_left_behind(directory: &Path, why: clearway_fs::FsError) -> Result<Exit> {
+    let is_left = std::fs::metadata(directory)
+        .is_err_and(|why| why.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()));
+    if !is_left {
+        bail!(why);
+    }
+    unmount(directory).with_context(|| format!("cannot unmount {}", directory.display()))?;
+    Ok(Exit::Good)
+}
+
+/// Waits until no process has the log in `path` open.
+fn wait_for(path: &Path) -> Result<()> {
+    let lock = File::open(path.join("lock"));
+    let lock = lock.with_context(|| format!("cannot see whether {} is closed", path.display()))?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared)
+        .with_context(|| format!("cannot see whether {} is closed", path.display()))
+}

@@ -1,0 +1,223 @@
+//! `clearway stage`: asks mounts how their files are, and sets what happens to them.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, anyhow};
+use clap::{Args, Subcommand, ValueEnum};
+use clearway_fs::client::ControlClient;
+use clearway_fs::control::{
+    ControlPath, ControlRequest, ControlResponse, FileKindName, FileStatus, MountStatus, PATHS_MAX,
+    SafetyLevel,
+};
+use clearway_proto::base::{Bytes, Class};
+use clearway_runtime::launch::escaped;
+
+use super::{json_text, print};
+use crate::run::exit::Exit;
+
+/// Files of a mounted log.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StageCommand {
+    /// Show the space, memory and classes of a mount.
+    Status {
+        /// A path on the mount.
+        #[arg(default_value = ".")]
+        path: PathBuf,
+        /// Write JSON instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List directories: for each entry its class, its bytes in the log and its safety.
+    Ls(PathFlags),
+    /// Show files: class, bytes in the log, version and safety.
+    Stat(PathFlags),
+    /// Wait until files are safe; a directory stands for everything below it.
+    Wait {
+        /// Wait until they survive the end of the machine (logged), or the loss of the log too
+        /// (stored).
+        #[arg(long, value_enum, default_value_t = Safety::Logged)]
+        until: Safety,
+        /// The files and directories.
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Drain files to the store before others.
+    Drain {
+        /// The files and directories.
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Make a set of files appear in the store as a whole.
+    Publish {
+        /// The files and directories.
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Leave files out of the store until they change again.
+    Cancel {
+        /// The files and directories.
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Set the class of what is sent of files from now on; a directory's counts for everything below
+    /// that has none of its own.
+    SetClass {
+        /// The class: control, low-latency, best-effort, bulk or scavenger; `inherit` for that of the
+        /// directory.
+        class: ClassChoice,
+        /// The files and directories.
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+}
+
+/// Paths, and how to print what is found.
+#[derive(Debug, Args)]
+pub(crate) struct PathFlags {
+    /// The files and directories.
+    #[arg(default_value = ".")]
+    paths: Vec<PathBuf>,
+    /// Write a line of JSON for each.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How safe files have to be.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Safety {
+    /// Durable in the log.
+    Logged,
+    /// Durable in the store.
+    Stored,
+}
+
+/// A class, or that of the directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassChoice(Option<Class>);
+
+impl std::str::FromStr for ClassChoice {
+    type Err = clearway_proto::base::UnknownClass;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "inherit" { Ok(Self(None)) } else { text.parse().map(|class| Self(Some(class))) }
+    }
+}
+
+/// Does what `command` says.
+pub(crate) fn command(command: StageCommand) -> Result<Exit> {
+    match command {
+        StageCommand::Status { path, json } => status(&path, json)?,
+        StageCommand::Ls(flags) => show(&flags, |paths| ControlRequest::Ls { paths })?,
+        StageCommand::Stat(flags) => show(&flags, |paths| ControlRequest::Stat { paths })?,
+        StageCommand::Wait { until, paths } => {
+            let until = match until {
+                Safety::Logged => SafetyLevel::Logged,
+                Safety::Stored => SafetyLevel::Stored,
+            };
+            ask(&paths, |paths| ControlRequest::Wait { paths, until }, |_| Ok(()))?;
+        }
+        StageCommand::Drain { paths } => {
+            ask(&paths, |paths| ControlRequest::Drain { paths }, |_| Ok(()))?;
+        }
+        StageCommand::Publish { paths } => {
+            ask(&paths, |paths| ControlRequest::Publish { paths }, |_| Ok(()))?;
+        }
+        StageCommand::Cancel { paths } => {
+            ask(&paths, |paths| ControlRequest::Cancel { paths }, |_| Ok(()))?;
+        }
+        StageCommand::SetClass { class: ClassChoice(class), paths } => {
+            ask(&paths, |paths| ControlRequest::SetClass { paths, class }, |_| Ok(()))?;
+        }
+    }
+    Ok(Exit::Good)
+}
+
+/// Asks the mounts that `paths` lie on, one request for paths of one mount that follow each other.
+fn ask(
+    paths: &[PathBuf],
+    request: impl Fn(Vec<ControlPath>) -> ControlRequest,
+    mut take: impl FnMut(ControlResponse) -> Result<()>,
+) -> Result<()> {
+    let found: Vec<(ControlClient, ControlPath)> =
+        paths.iter().map(|path| ControlClient::find(path)).collect::<Result<_, _>>()?;
+    for of_mount in found.chunk_by(|(one, _), (other, _)| one == other) {
+        for some in of_mount.chunks(PATHS_MAX) {
+            let Some((client, _)) = some.first() else { continue };
+            let names = some.iter().map(|(_, path)| path.clone()).collect();
+            let mut outcome = Ok(());
+            client.ask(&request(names), |response| {
+                if outcome.is_ok() {
+                    outcome = take(response);
+                }
+            })?;
+            outcome?;
+        }
+    }
+    Ok(())
+}
+
+fn status(path: &Path, json: bool) -> Result<()> {
+    let (client, _) = ControlClient::find(path)?;
+    let mut found = None;
+    client.ask(&ControlRequest::Status, |response| {
+        if let ControlResponse::Status(status) = response {
+            found = Some(status);
+        }
+    })?;
+    let status = found.ok_or_else(|| anyhow!("the mount does not say how it is"))?;
+    print(&if json { json_text(&status)? } else { page(&status) })
+}
+
+fn page(status: &MountStatus) -> String {
+    let used = status.log_bytes.saturating_sub(status.log_bytes_free);
+    let mut lines = vec![
+        format!("mount    {} (process {})", escaped(&status.mounted_on), status.process),
+        format!(
+            "log      {}: {} of {} used",
+            escaped(&status.log),
+            Bytes(used),
+            Bytes(status.log_bytes)
+        ),
+        format!("store    {}", escaped(&status.store)),
+        format!("inodes   {} of {} used", status.inodes, status.inodes_max),
+        format!(
+            "memory   {} not on the disk yet, {} for readers",
+            Bytes(status.unlogged_bytes),
+            Bytes(status.cached_bytes)
+        ),
+        format!("class    {} where no other is set", status.class),
+    ];
+    for (class, bytes) in &status.class_bytes {
+        lines.push(format!("         {class}: {} in the log", Bytes(*bytes)));
+    }
+    if let Some(why) = &status.stopped {
+        lines.push(format!("stopped  {}", escaped(why)));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn show(flags: &PathFlags, request: impl Fn(Vec<ControlPath>) -> ControlRequest) -> Result<()> {
+    let mut out = io::stdout().lock();
+    ask(&flags.paths, request, |response| {
+        let ControlResponse::File(file) = response else { return Ok(()) };
+        let line = if flags.json { serde_json::to_string(&file)? + "\n" } else { line(&file) };
+        match out.write_all(line.as_bytes()) {
+            Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => Ok(other?),
+        }
+    })
+}
+
+fn line(file: &FileStatus) -> String {
+    let kind = match file.what {
+        FileKindName::File => '-',
+        FileKindName::Directory => 'd',
+        FileKindName::Symlink => 'l',
+        FileKindName::Special => 's',
+    };
+    let safety = if file.is_logged { "logged" } else { "memory" };
+    let path = if file.path.0.is_empty() { "." } else { &file.path.0 };
+    let (size, log) = (Bytes(file.size), Bytes(file.log_bytes));
+    format!("{kind} {safety} {:<11} {size:>9} {log:>9} {}\n", file.class, escaped(path))
+}
