@@ -16,6 +16,8 @@
 mod core;
 mod life;
 mod local_wire;
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -1,0 +1,310 @@
+//! The log behind requests, without a kernel: what is answered when, what is there after a reopening,
+//! and any operations against a model in memory.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver};
+
+use clearway_proto::base::RandomKey;
+use clearway_proto::staging::NodeKind;
+use rustix::io::Errno;
+
+use super::*;
+use crate::bytes::SeekTarget;
+use crate::names::{Attributes, Maker, NamePlace, RenameMode};
+use crate::testing::TestDirectory;
+use clearway_proto::staging::InodeId;
+
+const SIZES: LogSizes = LogSizes { total: Bytes(64 << 20), inodes: 1000 };
+const MAKER: Maker = Maker { uid: 5, gid: 6, mode: 0o640 };
+const MEMORY: u64 = 16 << 20;
+
+/// A log that is open.
+struct Trial {
+    engine: Arc<Engine>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Trial {
+    fn open(path: &Path) -> Self {
+        let log = LogDirectory::open(path, SIZES).expect("a log");
+        let (engine, thread) =
+            Engine::open(log, SIZES, MEMORY, Arc::new(|_: &str| ())).expect("opened");
+        Self { engine, thread: Some(thread) }
+    }
+
+    fn change<T: Send + 'static>(
+        &self,
+        attempt: impl FnMut(&mut Core) -> Result<T, Held> + Send + 'static,
+    ) -> Result<T, Errno> {
+        let (sender, receiver) = mpsc::channel();
+        self.engine.change(
+            Box::new(move |made| {
+                let _ = sender.send(made);
+            }),
+            attempt,
+        );
+        receiver.recv().expect("an answer")
+    }
+
+    fn make(&self, parent: InodeId, name: &str, node: NodeKind) -> Result<Attributes, Errno> {
+        let place = place(parent, name);
+        self.change(move |core| core.make(&place, node.clone(), MAKER))
+    }
+
+    fn write(&self, inode: InodeId, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let loan = Arc::new(self.engine.arena.fill(bytes).expect("memory"));
+        let digest = crate::digest(bytes);
+        self.change(move |core| core.write(inode, offset, &loan, digest))
+    }
+
+    fn read(&self, inode: InodeId, offset: u64, length: u32) -> Result<Vec<u8>, Errno> {
+        let mut outcome = Err(Errno::IO);
+        self.engine.read(inode, offset, length, |bytes| outcome = bytes.map(<[u8]>::to_vec));
+        outcome
+    }
+
+    fn synced(&self, inode: InodeId) -> Receiver<Result<(), Errno>> {
+        let (sender, receiver) = mpsc::channel();
+        self.engine.wait(|core| {
+            core.wait_for(
+                inode,
+                Box::new(move |done| {
+                    let _ = sender.send(done);
+                }),
+            );
+        });
+        receiver
+    }
+
+    fn lookup(&self, parent: InodeId, name: &str) -> Result<Attributes, Errno> {
+        self.engine.look(|core| core.lookup(&place(parent, name)))
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        self.engine.close();
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn place(parent: InodeId, name: &str) -> NamePlace {
+    NamePlace::new(parent, name.as_bytes()).expect("a name")
+}
+
+#[test]
+fn open__what_was_written_is_there_again_and_orphans_are_not() {
+    let directory = TestDirectory::new();
+    let trial = Trial::open(directory.path());
+    let file = trial.make(InodeId::ROOT, "file", NodeKind::File).expect("made").inode;
+    let gone = trial.make(InodeId::ROOT, "gone", NodeKind::File).expect("made").inode;
+    trial.write(file, 3, b"bytes").expect("written");
+    trial.write(gone, 0, &[7; 100_000]).expect("written");
+    let unlinked = place(InodeId::ROOT, "gone");
+    trial.change(move |core| core.unlink(&unlinked)).expect("unlinked");
+    assert_eq!(trial.read(gone, 99_999, 5), Ok(vec![7]), "a program still has it open");
+    trial.synced(file).recv().expect("an answer").expect("durable");
+    drop(trial);
+    let trial = Trial::open(directory.path());
+    let found = trial.lookup(InodeId::ROOT, "file").expect("there");
+    assert_eq!((found.inode, found.size, found.uid, found.gid), (file, 8, 5, 6));
+    assert_eq!(trial.read(file, 0, 100), Ok(b"\0\0\0bytes".to_vec()));
+    assert_eq!(trial.lookup(InodeId::ROOT, "gone"), Err(Errno::NOENT));
+    assert_eq!(trial.engine.look(|core| core.attributes(gone)), Err(Errno::NOENT), "forgotten");
+}
+
+#[test]
+fn forget__an_unlinked_file_goes_when_the_kernel_lets_go_of_it() {
+    let directory = TestDirectory::new();
+    let trial = Trial::open(directory.path());
+    let file = trial.make(InodeId::ROOT, "file", NodeKind::File).expect("made").inode;
+    let again = trial.lookup(InodeId::ROOT, "file").expect("there").inode;
+    assert_eq!(file, again);
+    let name = place(InodeId::ROOT, "file");
+    trial.change(move |core| core.unlink(&name)).expect("unlinked");
+    trial.engine.look(|core| core.forget(file, 1));
+    assert!(trial.engine.look(|core| core.attributes(file)).is_ok(), "one reference is left");
+    trial.engine.look(|core| core.forget(file, 1));
+    assert_eq!(trial.engine.look(|core| core.attributes(file)), Err(Errno::NOENT));
+}
+
+#[test]
+fn write__a_full_log_is_said_at_the_write_and_not_at_the_sync() {
+    let directory = TestDirectory::new();
+    let trial = Trial::open(directory.path());
+    let file = trial.make(InodeId::ROOT, "file", NodeKind::File).expect("made").inode;
+    let bytes = vec![3; 1 << 20];
+    let taken = (0..100).take_while(|mib| trial.write(file, mib << 20, &bytes).is_ok()).count();
+    assert!((20..60).contains(&taken), "{taken} MiB of 64");
+    assert_eq!(trial.write(file, 0, &bytes), Err(Errno::NOSPC));
+    assert_eq!(trial.synced(file).recv(), Ok(Ok(())));
+    let last = (taken as u64 - 1) << 20;
+    assert_eq!(trial.read(file, last, 5), Ok(vec![3; 5]));
+    // Space comes back with what is removed.
+    let name = place(InodeId::ROOT, "file");
+    trial.change(move |core| core.unlink(&name)).expect("unlinked");
+    trial.engine.look(|core| core.forget(file, 1));
+    trial.engine.signal.raise();
+    let other = loop {
+        match trial.make(InodeId::ROOT, "other", NodeKind::File) {
+            Ok(other) => break other.inode,
+            Err(why) => assert_eq!(why, Errno::NOSPC),
+        }
+    };
+    while trial.write(other, 0, &bytes).is_err() {}
+    assert_eq!(trial.synced(other).recv(), Ok(Ok(())));
+}
+
+#[test]
+fn read__damaged_bytes_of_the_log_are_not_given_away() {
+    let directory = TestDirectory::new();
+    let trial = Trial::open(directory.path());
+    let file = trial.make(InodeId::ROOT, "file", NodeKind::File).expect("made").inode;
+    trial.write(file, 0, &[0x5a; 8192]).expect("written");
+    drop(trial);
+    let segment = directory.path().join("segments/00000000");
+    let bytes = std::fs::read(&segment).expect("a segment");
+    let at = bytes.windows(4096).position(|window| window == [0x5a; 4096]).expect("the body");
+    let damaged = File::options().write(true).open(&segment).expect("a segment");
+    damaged.write_all_at(&[0x5b], at as u64 + 100).expect("damaged");
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&said);
+    let log = LogDirectory::open(directory.path(), SIZES).expect("a log");
+    let reporter: Reporter =
+        Arc::new(move |sentence| kept.lock().expect("not poisoned").push(sentence.to_owned()));
+    let (engine, thread) = Engine::open(log, SIZES, MEMORY, reporter).expect("opened");
+    let trial = Trial { engine, thread: Some(thread) };
+    assert_eq!(trial.read(file, 0, 10), Err(Errno::IO));
+    let said = said.lock().expect("not poisoned").concat();
+    assert!(said.contains("file has damaged bytes in the log"), "{said}");
+}
+
+#[test]
+fn rename__keeps_the_other_if_asked_and_makes_an_orphan_of_it_otherwise() {
+    let directory = TestDirectory::new();
+    let trial = Trial::open(directory.path());
+    for name in ["one", "two"] {
+        trial.make(InodeId::ROOT, name, NodeKind::File).expect("made");
+    }
+    let rename = |mode| {
+        let (from, to) = (place(InodeId::ROOT, "one"), place(InodeId::ROOT, "two"));
+        trial.change(move |core| core.rename(&from, &to, mode))
+    };
+    assert_eq!(rename(RenameMode::KeepOther), Err(Errno::EXIST));
+    let two = trial.lookup(InodeId::ROOT, "two").expect("there").inode;
+    assert_eq!(rename(RenameMode::Replace), Ok(()));
+    assert_eq!(trial.engine.look(|core| core.attributes(two)).expect("open").links, 0);
+    assert_eq!(trial.lookup(InodeId::ROOT, "one"), Err(Errno::NOENT));
+}
+
+#[test]
+fn class_of__the_nearest_counts_and_is_there_after_a_reopening() {
+    use clearway_proto::base::Class;
+    let directory = TestDirectory::new();
+    let trial = Trial::open(directory.path());
+    let top = trial.make(InodeId::ROOT, "ckpt", NodeKind::Directory).expect("made").inode;
+    let file = trial.make(top, "a", NodeKind::File).expect("made").inode;
+    let class = |trial: &Trial, inode| trial.engine.look(|core| core.class_of(inode));
+    assert_eq!(class(&trial, file), Class::BestEffort);
+    trial.change(|core| core.set_class(InodeId::ROOT, Some(Class::LowLatency))).expect("set");
+    assert_eq!(class(&trial, file), Class::LowLatency);
+    let rules = ["/ckpt/*=bulk".parse().expect("a rule")];
+    trial.change(move |core| core.set_rules(&rules)).expect("set");
+    assert_eq!((class(&trial, file), class(&trial, top)), (Class::Bulk, Class::LowLatency));
+    trial.change(move |core| core.set_class(file, Some(Class::Scavenger))).expect("set");
+    drop(trial);
+    let trial = Trial::open(directory.path());
+    trial.engine.look(|core| core.load_rules());
+    let file = trial.lookup(top, "a").expect("there").inode;
+    assert_eq!(class(&trial, file), Class::Scavenger);
+    trial.change(move |core| core.set_class(file, None)).expect("set");
+    assert_eq!(class(&trial, file), Class::Bulk);
+    let name = clearway_proto::staging::EntryName::new(b"user.clearway.class").expect("a name");
+    let nonsense = trial.change(move |core| core.set_xattr(file, name.clone(), b"fast"));
+    assert_eq!(nonsense, Err(Errno::INVAL));
+    assert_eq!(class(&trial, file), Class::Bulk);
+}
+
+/// Files of a model: their bytes, and which of them were written.
+#[derive(Clone, Default)]
+struct ModelFile {
+    bytes: Vec<u8>,
+    is_written: Vec<bool>,
+}
+
+impl ModelFile {
+    fn resize(&mut self, size: usize) {
+        self.bytes.resize(size, 0);
+        self.is_written.resize(size, false);
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        self.resize(self.bytes.len().max(offset + bytes.len()));
+        self.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
+        self.is_written[offset..offset + bytes.len()].fill(true);
+    }
+
+    /// Where `lseek(2)` would go.
+    fn seek(&self, offset: usize, wanted: SeekTarget) -> Result<u64, Errno> {
+        if offset >= self.bytes.len() {
+            return Err(Errno::NXIO);
+        }
+        let is_wanted = |at: &usize| self.is_written[*at] == (wanted == SeekTarget::Written);
+        match (offset..self.bytes.len()).find(is_wanted) {
+            Some(at) => Ok(at as u64),
+            None if wanted == SeekTarget::Hole => Ok(self.bytes.len() as u64),
+            None => Err(Errno::NXIO),
+        }
+    }
+}
+
+#[test]
+fn requests__any_writes_reads_and_cuts_are_those_of_a_model_across_reopenings() {
+    for seed in 0..4 {
+        let directory = TestDirectory::new();
+        let mut stream = RandomKey::new(seed).purpose("requests of files").stream();
+        let mut files: BTreeMap<InodeId, ModelFile> = BTreeMap::new();
+        let mut trial = Trial::open(directory.path());
+        for step in 0..400 {
+            if files.len() < 3 {
+                let made = trial.make(InodeId::ROOT, &format!("f{step}"), NodeKind::File);
+                files.insert(made.expect("made").inode, ModelFile::default());
+                continue;
+            }
+            let which = stream.below(files.len() as u64) as usize;
+            let (inode, file) = files.iter_mut().nth(which).expect("a file");
+            let (inode, offset) = (*inode, stream.below(60_000));
+            match stream.below(10) {
+                0..4 => {
+                    let length = 1 + stream.below(20_000) as usize;
+                    let bytes: Vec<u8> = (0..length).map(|i| (i as u64 + step) as u8).collect();
+                    trial.write(inode, offset, &bytes).expect("written");
+                    file.write(offset as usize, &bytes);
+                }
+                4 => {
+                    trial.change(move |core| core.truncate(inode, offset)).expect("cut");
+                    file.resize(offset as usize);
+                }
+                5 => assert_eq!(trial.synced(inode).recv(), Ok(Ok(()))),
+                6 => {
+                    let wanted = [SeekTarget::Written, SeekTarget::Hole][stream.below(2) as usize];
+                    let found = trial.engine.look(|core| core.seek(inode, offset, wanted));
+                    assert_eq!(found, file.seek(offset as usize, wanted), "seed {seed}, {step}");
+                }
+                7 if stream.below(10) == 0 => {
+                    drop(trial);
+                    trial = Trial::open(directory.path());
+                }
+                _ => {
+                    let length = stream.below(40_000) as u32;
+                    let rest = file.bytes.get(offset as usize..).unwrap_or_default();
+                    let expected = &rest[..rest.len().min(length as usize)];
+                    let found = trial.read(inode, offset, length).expect("read");
+                    assert!(found == expected, "seed {seed}, step {step}: {offset} {length}");
+                }
+            }
+        }
+    }
+}
