@@ -109,6 +109,20 @@ impl Core {
         class
     }
 
+    /// Returns the class of an inode that lies in a directory under a name.
+    pub(crate) fn class_at(&mut self, inode: InodeId, home: (InodeId, EntryName)) -> Class {
+        let is_known = self.lives.is_known(inode);
+        let node = self.lives.node(inode);
+        if node.home.is_none() {
+            (node.home, node.class) = (Some(home), None);
+        }
+        let class = self.class_of(inode);
+        if !is_known {
+            self.lives.remove(inode);
+        }
+        class
+    }
+
     fn find_class(&mut self, inode: InodeId) -> Class {
         let (mut at, mut steps) = (inode, 0);
         while steps < 4096 {
@@ -140,8 +154,9 @@ impl Core {
         if inode == InodeId::ROOT {
             return None;
         }
-        match &self.tree().inode(inode)?.kind {
-            InodeKind::Directory { parent, .. } => Some(*parent),
+        match self.tree().inode(inode).map(|inode| &inode.kind) {
+            Some(InodeKind::Directory { parent, .. }) => Some(*parent),
+            // Also what is about to be made.
             _ => self.lives.home(inode).map(|(parent, _)| *parent),
         }
     }

@@ -79,11 +79,14 @@ impl LogDirectory {
             make(path, sizes)?;
         }
         let open = |name: &str| open_file(&path.join(name));
-        let (mut segments, mut segment_size) = (Vec::new(), 0);
-        while let Some(segment) = open_if_there(&path.join(segment_name(segments.len() as u64)))? {
-            segment_size = segment.metadata().map_err(FsError::at("cannot read", path))?.len();
-            segments.push(segment);
+        let listed = fs::read_dir(path.join("segments"));
+        let count = listed.map_err(FsError::at("cannot read the segments of", path))?.count();
+        let mut segments = Vec::new();
+        for number in 0..count.min(*SEGMENTS.end() as usize) {
+            segments.push(open(&segment_name(number as u64))?);
         }
+        let first = segments.first().map_or(Ok(0), |segment| Ok(segment.metadata()?.len()));
+        let segment_size = first.map_err(FsError::at("cannot read the segments of", path))?;
         Ok(Self {
             superblock: open("superblock")?,
             snapshots: [open("snapshot-0")?, open("snapshot-1")?],
@@ -163,10 +166,6 @@ fn is_blank(path: &Path) -> Result<bool, FsError> {
 fn open_file(path: &Path) -> Result<File, FsError> {
     let file = OpenOptions::new().read(true).write(true).open(path);
     file.map_err(FsError::at("cannot open", path))
-}
-
-fn open_if_there(path: &Path) -> Result<Option<File>, FsError> {
-    if path.exists() { open_file(path).map(Some) } else { Ok(None) }
 }
 
 /// Makes the files of a log.

@@ -34,6 +34,9 @@ pub use crate::engine::Reporter;
 /// Bytes of writes in memory, at least: some of the longest groups.
 const MEMORY_MIN: u64 = 16 << 20;
 
+/// Mounts on top of each other that are taken away.
+const LEFT_MAX: u32 = 8;
+
 /// What to mount, and how.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
@@ -210,14 +213,20 @@ fn absolute(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Takes a mount point away whose process is gone; says whether there was one.
+/// Takes mounts away whose process is gone; says whether there was one.
 fn clean_mount_point(path: &Path) -> Result<bool, FsError> {
-    match fs::metadata(path) {
-        Err(why) if Errno::from_io_error(&why) == Some(Errno::NOTCONN) => {}
-        _ => return Ok(false),
+    let mut taken = 0;
+    while is_left_behind(path) && taken < LEFT_MAX {
+        detach(path).map_err(FsError::at("cannot take away the mount left behind on", path))?;
+        taken += 1;
     }
-    detach(path).map_err(FsError::at("cannot take away the mount left behind on", path))?;
-    Ok(true)
+    Ok(taken > 0)
+}
+
+/// Returns whether `path` lies on a mount whose process is gone. Attributes are still in a cache of the
+/// kernel then; the space of a file system is not.
+pub fn is_left_behind(path: &Path) -> bool {
+    matches!(rustix::fs::statvfs(path), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// Unmounts what is mounted on `path`, at the latest when nobody uses it any more.

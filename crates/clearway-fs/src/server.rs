@@ -27,6 +27,7 @@ use crate::control::{
 };
 use crate::engine::{Core, Engine};
 use crate::mount::MountNames;
+use crate::names::NodeType;
 
 /// Connections at a time; one more is closed without an answer.
 const CONNECTIONS_MAX: usize = 64;
@@ -167,10 +168,10 @@ impl ServerShared {
         if request.paths().len() > PATHS_MAX {
             return Ok(Err(format!("a request names at most {PATHS_MAX} paths")));
         }
-        let mut inodes = Vec::new();
+        let mut found = Vec::new();
         for path in request.paths() {
             match self.engine.look(|core| find(core, path)) {
-                Ok(inode) => inodes.push((path.clone(), inode)),
+                Ok(path) => found.push(path),
                 Err(why) => return Ok(Err(format!("{}: {why}", path.0))),
             }
         }
@@ -183,16 +184,16 @@ impl ServerShared {
             }
             ControlRequest::Ls { .. } | ControlRequest::Stat { .. } => {
                 let lists = matches!(request, ControlRequest::Ls { .. });
-                for (path, inode) in inodes {
-                    let files = self.engine.look(|core| files(core, &path, inode, lists));
+                for path in found {
+                    let files = self.engine.look(|core| files(core, &path, lists));
                     for file in files {
                         write_line(&mut out, &ControlResponse::File(file))?;
                     }
                 }
                 Ok(Ok(()))
             }
-            ControlRequest::Wait { until: SafetyLevel::Logged, .. } => Ok(self.wait(&inodes)),
-            ControlRequest::SetClass { class, .. } => Ok(self.set_class(&inodes, *class)),
+            ControlRequest::Wait { until: SafetyLevel::Logged, .. } => Ok(self.wait(&found)),
+            ControlRequest::SetClass { class, .. } => Ok(self.set_class(&found, *class)),
             ControlRequest::Wait { until: SafetyLevel::Stored, .. }
             | ControlRequest::Drain { .. }
             | ControlRequest::Publish { .. }
@@ -205,17 +206,22 @@ impl ServerShared {
     fn status(&self, core: &mut Core) -> MountStatus {
         let (log_bytes, log_bytes_free) = core.space();
         let (unlogged_bytes, cached_bytes) = core.memory_bytes();
-        let files: Vec<InodeId> = core
+        let directories: Vec<InodeId> = core
             .tree()
             .inodes()
-            .filter(|(_, inode)| matches!(inode.kind, InodeKind::File(_)))
+            .filter(|(_, inode)| matches!(inode.kind, InodeKind::Directory { .. }))
             .map(|(id, _)| id)
             .collect();
         let mut class_bytes = std::collections::BTreeMap::new();
-        for inode in files {
-            let bytes = core.log_bytes(inode);
-            if bytes > 0 {
-                *class_bytes.entry(core.class_of(inode)).or_insert(0) += bytes;
+        let mut seen = std::collections::BTreeSet::new();
+        for directory in directories {
+            for (name, inode) in entries(core, directory) {
+                let bytes = core.log_bytes(inode);
+                // A file with several names lies in the log once.
+                if bytes > 0 && seen.insert(inode) {
+                    let class = core.class_at(inode, (directory, name));
+                    *class_bytes.entry(class).or_insert(0) += bytes;
+                }
             }
         }
         MountStatus {
@@ -235,18 +241,18 @@ impl ServerShared {
         }
     }
 
-    /// Waits until what is below `inodes` is durable in the log: all of the log, because it is one
+    /// Waits until what is below the paths is durable in the log: all of the log, because it is one
     /// order.
-    fn wait(&self, inodes: &[(ControlPath, InodeId)]) -> Result<(), String> {
+    fn wait(&self, found: &[FoundPath]) -> Result<(), String> {
         let (sender, receiver) = mpsc::channel();
         self.engine.wait(|core| {
-            for (_, inode) in inodes {
+            for FoundPath { inode, .. } in found {
                 let sender = sender.clone();
                 let answer = Box::new(move |done| {
                     let _ = sender.send(done);
                 });
                 match core.node_type(*inode) {
-                    Some(crate::names::NodeType::Directory) => core.wait_for_all(answer),
+                    Some(NodeType::Directory) => core.wait_for_all(answer),
                     _ => core.wait_for(*inode, answer),
                 }
             }
@@ -258,13 +264,9 @@ impl ServerShared {
         Ok(())
     }
 
-    fn set_class(
-        &self,
-        inodes: &[(ControlPath, InodeId)],
-        class: Option<Class>,
-    ) -> Result<(), String> {
+    fn set_class(&self, found: &[FoundPath], class: Option<Class>) -> Result<(), String> {
         let (sender, receiver) = mpsc::channel();
-        for (_, inode) in inodes {
+        for FoundPath { inode, .. } in found {
             let (inode, sender) = (*inode, sender.clone());
             let answer = Box::new(move |done| {
                 let _ = sender.send(done);
@@ -272,42 +274,61 @@ impl ServerShared {
             self.engine.change(answer, move |core| core.set_class(inode, class));
         }
         drop(sender);
-        let mut outcomes = inodes.iter().zip(receiver);
-        outcomes.try_for_each(|((path, _), done): (_, Result<(), Errno>)| {
+        let mut outcomes = found.iter().zip(receiver);
+        outcomes.try_for_each(|(FoundPath { path, .. }, done): (_, Result<(), Errno>)| {
             done.map_err(|why| format!("{}: {why}", path.0))
         })?;
-        self.wait(inodes)
+        self.wait(found)
     }
 }
 
-/// Finds the inode of a path.
-fn find(core: &mut Core, path: &ControlPath) -> Result<InodeId, String> {
+/// A path of a request, and what is there.
+struct FoundPath {
+    path: ControlPath,
+    inode: InodeId,
+    /// The directory and the name; none for the root.
+    home: Option<(InodeId, EntryName)>,
+}
+
+/// Finds what a path names.
+fn find(core: &mut Core, path: &ControlPath) -> Result<FoundPath, String> {
     let bytes = path.to_bytes().ok_or("a % of a path has two hexadecimal digits behind it")?;
-    let mut at = InodeId::ROOT;
+    let (mut inode, mut home) = (InodeId::ROOT, None);
     for name in bytes.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         let name = EntryName::new(name).map_err(|why| why.to_string())?;
-        at = core.tree().lookup(at, &name).map_err(|why| why.to_string())?;
+        let entry = core.tree().lookup(inode, &name).map_err(|why| why.to_string())?;
+        home = Some((inode, name));
+        inode = entry;
     }
-    Ok(at)
+    Ok(FoundPath { path: path.clone(), inode, home })
+}
+
+/// Returns the entries of a directory; none of what is no directory.
+fn entries(core: &mut Core, directory: InodeId) -> Vec<(EntryName, InodeId)> {
+    match core.tree().inode(directory).map(|inode| &inode.kind) {
+        Some(InodeKind::Directory { entries, .. }) => {
+            entries.iter().map(|(name, inode)| (name.clone(), *inode)).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// Returns the status of a file, or of the entries of a directory if that `lists`.
-fn files(core: &mut Core, path: &ControlPath, inode: InodeId, lists: bool) -> Vec<FileStatus> {
-    let entries = match core.tree().inode(inode).map(|inode| &inode.kind) {
-        Some(InodeKind::Directory { entries, .. }) if lists => entries.clone(),
-        _ => return file(core, path.clone(), inode, None).into_iter().collect(),
-    };
+fn files(core: &mut Core, found: &FoundPath, lists: bool) -> Vec<FileStatus> {
+    let FoundPath { path, inode, home } = found;
+    if !lists || core.node_type(*inode) != Some(NodeType::Directory) {
+        return file(core, path.clone(), *inode, home.clone()).into_iter().collect();
+    }
     let below = |name: &EntryName| {
         let name = ControlPath::from_bytes(name.bytes()).0;
-        ControlPath(if path.0.is_empty() {
-            name
-        } else {
-            format!("{}/{name}", path.0.trim_end_matches('/'))
-        })
+        let up = path.0.trim_end_matches('/');
+        ControlPath(if up.is_empty() { name } else { format!("{up}/{name}") })
     };
-    let shown = entries
-        .iter()
-        .filter_map(|(name, entry)| file(core, below(name), *entry, Some((inode, name.clone()))));
+    let listed = entries(core, *inode);
+    let shown = listed.into_iter().filter_map(|(name, entry)| {
+        let path = below(&name);
+        file(core, path, entry, Some((*inode, name)))
+    });
     shown.collect()
 }
 
@@ -323,10 +344,11 @@ fn file(
         InodeKind::Symlink(_) => (FileKindName::Symlink, 0, 0),
         InodeKind::Special(_) => (FileKindName::Special, 0, 0),
     };
-    if let Some(home) = home {
-        core.lives.node(inode).home.get_or_insert(home);
-    }
-    let (class, log_bytes) = (core.class_of(inode), core.log_bytes(inode));
+    let class = match home {
+        Some(home) => core.class_at(inode, home),
+        None => core.class_of(inode),
+    };
+    let log_bytes = core.log_bytes(inode);
     Some(FileStatus {
         path,
         what,

@@ -44,7 +44,11 @@ impl Lives {
     pub(crate) fn found(&mut self, inode: InodeId, parent: InodeId, name: EntryName) {
         let node = self.node(inode);
         node.lookups += 1;
-        node.home = Some((parent, name));
+        let home = Some((parent, name));
+        if node.home != home {
+            // It may be under another rule now.
+            (node.home, node.class) = (home, None);
+        }
     }
 
     /// Notes a change.
@@ -79,8 +83,13 @@ impl Lives {
         self.nodes.get(&inode).is_some_and(|node| node.lookups > 0)
     }
 
-    /// Removes an inode that is no more.
-    pub(super) fn remove(&mut self, inode: InodeId) {
+    /// Returns whether anything is known of an inode.
+    pub(crate) fn is_known(&self, inode: InodeId) -> bool {
+        self.nodes.contains_key(&inode)
+    }
+
+    /// Removes an inode that is no more, or that nobody has.
+    pub(crate) fn remove(&mut self, inode: InodeId) {
         self.nodes.remove(&inode);
     }
 

@@ -19,7 +19,7 @@ use clearway_fs::classes::ClassRule;
 use clearway_fs::client::ControlClient;
 use clearway_fs::control::{ControlRequest, ControlResponse};
 use clearway_fs::log_directory::LogSizes;
-use clearway_fs::mount::{MountOptions, Mounted, Reporter, unmount};
+use clearway_fs::mount::{MountOptions, Mounted, Reporter, is_left_behind, unmount};
 use clearway_proto::base::{Bytes, Class};
 use clearway_runtime::launch::escaped;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -98,14 +98,20 @@ fn start() -> Result<Exit> {
     command.args(std::env::args_os().skip(1)).arg("--background");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().context("cannot start the process of the mount")?;
-    if let Some(said) = child.stderr.take() {
-        // Ends by itself with the child, or with this process.
-        std::thread::spawn(move || io::copy(&mut BufReader::new(said), &mut io::stderr()));
-    }
+    let said = child.stderr.take();
+    // Read beside what is printed, so that the child never waits; ends with the child, or with this
+    // process.
+    let said = std::thread::spawn(move || {
+        said.map(|said| io::copy(&mut BufReader::new(said), &mut io::stderr()))
+    });
     let lines = child.stdout.take().map(|out| BufReader::new(out).lines());
-    if lines.into_iter().flatten().map_while(Result::ok).any(|line| line == READY) {
-        return Ok(Exit::Good);
+    for line in lines.into_iter().flatten().map_while(Result::ok) {
+        if line == READY {
+            return Ok(Exit::Good);
+        }
+        let _ = writeln!(io::stderr(), "{line}");
     }
+    let _ = said.join();
     let status = child.wait().context("cannot wait for the process of the mount")?;
     // It has said why, on the same standard error.
     std::process::exit(status.code().unwrap_or(Exit::Failed as i32));
@@ -115,6 +121,8 @@ fn start() -> Result<Exit> {
 #[derive(Debug)]
 enum Journal {
     StandardError,
+    /// To the process that started this one.
+    Starter,
     File(File),
 }
 
@@ -124,6 +132,7 @@ impl Journal {
         // Without room for it, the sentence is lost; the mount goes on.
         let _ = match self {
             Self::StandardError => io::stderr().write_all(line.as_bytes()),
+            Self::Starter => io::stdout().write_all(line.as_bytes()),
             Self::File(file) => file.write_all(line.as_bytes()),
         };
     }
@@ -131,7 +140,8 @@ impl Journal {
 
 /// Mounts in this process, until it is unmounted.
 fn serve(flags: &MountFlags) -> Result<Exit> {
-    let journal = Arc::new(Mutex::new(Journal::StandardError));
+    let first = if flags.background { Journal::Starter } else { Journal::StandardError };
+    let journal = Arc::new(Mutex::new(first));
     let kept = Arc::clone(&journal);
     let reporter: Reporter = Arc::new(move |sentence| {
         kept.lock().unwrap_or_else(PoisonError::into_inner).write(sentence);
@@ -198,9 +208,7 @@ pub(crate) fn umount(directory: &Path) -> Result<Exit> {
 
 /// Takes away what a mount left behind whose process is gone.
 fn umount_left_behind(directory: &Path, why: clearway_fs::FsError) -> Result<Exit> {
-    let is_left = std::fs::metadata(directory)
-        .is_err_and(|why| why.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()));
-    if !is_left {
+    if !is_left_behind(directory) {
         bail!(why);
     }
     unmount(directory).with_context(|| format!("cannot unmount {}", directory.display()))?;

@@ -22,6 +22,7 @@ mod processes;
 mod programs;
 mod qos;
 mod setup_node;
+mod staging;
 mod timeslice;
 mod timeslice_ranks;
 mod wires;

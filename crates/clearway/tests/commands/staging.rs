@@ -1,0 +1,276 @@
+//! `clearway mount`, `umount` and `stage` as whole programs, on the machine's own FUSE: what survives
+//! the end of the mount's process, what is refused and in which words, and what programs see.
+
+mod differential;
+mod kills;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
+static NUMBERS: AtomicU32 = AtomicU32::new(0);
+
+/// Directories of a log, a store and a mount point, all gone at the end.
+struct StagingPlace {
+    root: PathBuf,
+    /// The process of the mount.
+    process: Option<u32>,
+}
+
+impl StagingPlace {
+    /// Makes them; `None`, and says why, where nothing can be mounted.
+    fn new() -> Option<Self> {
+        if let Err(why) = OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+            eprintln!("skipped: /dev/fuse cannot be opened: {why}");
+            return None;
+        }
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("clearway-staging-{}-{number}", std::process::id());
+        let root = std::env::temp_dir().join(name);
+        let place = Self { root, process: None };
+        for directory in ["mnt", "store"] {
+            fs::create_dir_all(place.root.join(directory)).expect("a directory");
+        }
+        Some(place)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// Returns a path on the mount.
+    fn on_mount(&self, name: &str) -> PathBuf {
+        self.root.join("mnt").join(name)
+    }
+
+    fn try_mount(&self, more: &[&str]) -> Output {
+        let mut command = Command::new(PROGRAM);
+        let places = format!("{}:{}", self.path("log").display(), self.path("store").display());
+        command.args(["mount", "--local", &places]).arg(self.path("mnt"));
+        command.args(["--size", "128MiB"]).args(more).output().expect("the program")
+    }
+
+    /// Mounts; `false`, and says why, where the kernel does not let this user.
+    fn mount(&mut self, more: &[&str]) -> bool {
+        let output = self.try_mount(more);
+        let said = error_of(&output);
+        if !output.status.success() && said.contains("Operation not permitted") {
+            eprintln!("skipped: {}", said.trim());
+            return false;
+        }
+        assert!(output.status.success(), "{said}");
+        let status = stage(&["status", "--json"], &[&self.path("mnt")]);
+        let status: serde_json::Value = serde_json::from_slice(&status.stdout).expect("JSON");
+        self.process = status["process"].as_u64().map(|process| process as u32);
+        true
+    }
+
+    fn umount(&mut self) {
+        let output = Command::new(PROGRAM).arg("umount").arg(self.path("mnt")).output();
+        let output = output.expect("the program");
+        assert!(output.status.success(), "{}", error_of(&output));
+        self.process = None;
+    }
+
+    /// Ends the process of the mount as an operator who knows nothing would.
+    fn kill(&mut self) {
+        let process = self.process.take().expect("a mount");
+        kill(Pid::from_raw(process as i32), Signal::SIGKILL).expect("killed");
+        // Its files are closed one by one: the lock of the log, and the connection of the kernel.
+        let lock = File::open(self.path("log/lock")).expect("a lock");
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared)
+            .expect("a lock that is free");
+        while rustix::fs::statvfs(self.path("mnt")).is_ok() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for StagingPlace {
+    fn drop(&mut self) {
+        if let Some(process) = self.process {
+            let _ = kill(Pid::from_raw(process as i32), Signal::SIGKILL);
+        }
+        let mount = self.path("mnt");
+        let _ = nix::mount::umount2(&mount, nix::mount::MntFlags::MNT_DETACH);
+        let _ = Command::new("fusermount3").args(["-uzq", "--"]).arg(&mount).output();
+        let _ = fs::remove_dir_all(&self.root);
+    }
+}
+
+fn error_of(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn stage(arguments: &[&str], paths: &[&Path]) -> Output {
+    Command::new(PROGRAM).arg("stage").args(arguments).args(paths).output().expect("the program")
+}
+
+/// Returns what `stage` prints.
+fn staged(arguments: &[&str], paths: &[&Path]) -> String {
+    let output = stage(arguments, paths);
+    assert!(output.status.success(), "{}", error_of(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn mount__what_fsync_and_close_returned_for_survives_a_kill() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&[]) {
+        return;
+    }
+    let closed = place.on_mount("closed");
+    fs::write(&closed, "closed without a sync").expect("written");
+    let synced = File::create(place.on_mount("synced")).expect("made");
+    synced.write_all_at(&[7; 9000], 100).expect("written");
+    synced.sync_all().expect("synced");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o604)).expect("set");
+    fs::create_dir(place.on_mount("directory")).expect("made");
+    File::open(place.path("mnt")).expect("opened").sync_all().expect("synced");
+    let unlinked = File::create_new(place.on_mount("unlinked")).expect("made");
+    fs::remove_file(place.on_mount("unlinked")).expect("removed");
+    unlinked.write_all_at(b"still here", 0).expect("written");
+    unlinked.sync_all().expect("synced");
+    let second = place.try_mount(&[]);
+    assert!(error_of(&second).contains("in use by another mount (process"), "{second:?}");
+    place.kill();
+    let output = place.try_mount(&[]);
+    assert!(error_of(&output).contains("left behind by a mount"), "{output:?}");
+    assert_eq!(fs::read(&closed).expect("read"), b"closed without a sync");
+    assert_eq!(fs::metadata(&closed).expect("there").mode() & 0o7777, 0o604);
+    let bytes = fs::read(place.on_mount("synced")).expect("read");
+    assert!(bytes.len() == 9100 && bytes[..100] == [0; 100] && bytes[100..] == [7; 9000]);
+    assert!(place.on_mount("directory").is_dir() && !place.on_mount("unlinked").exists());
+    let status = staged(&["status", "--json"], &[&place.path("mnt")]);
+    // The root, a directory, and two files.
+    assert!(status.contains("\"inodes\": 4"), "{status}");
+    place.umount();
+    assert!(!closed.exists());
+    assert!(place.mount(&[]), "the same log again");
+    assert!(closed.exists());
+    place.umount();
+}
+
+#[test]
+fn mount__what_cannot_be_mounted_is_refused_in_one_sentence() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&[]) {
+        return;
+    }
+    place.umount();
+    let refused = |place: &StagingPlace, more: &[&str], part: &str| {
+        let output = place.try_mount(more);
+        let said = error_of(&output);
+        assert!(!output.status.success() && said.contains(part), "{part}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    };
+    refused(&place, &["--memory", "1MiB"], "--memory is at least 16 MiB");
+    fs::rename(place.path("store"), place.path("elsewhere")).expect("moved");
+    refused(&place, &[], "cannot use the store");
+    fs::rename(place.path("elsewhere"), place.path("store")).expect("moved");
+    let superblock = place.path("log/superblock");
+    let good = fs::read(&superblock).expect("read");
+    fs::write(&superblock, [b'x'; 8192]).expect("written");
+    refused(&place, &[], "the superblock is not that of a staging log");
+    let damaged: Vec<u8> =
+        good.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at % 4096 == 40)).collect();
+    fs::write(&superblock, damaged).expect("written");
+    refused(&place, &[], "both copies of the superblock are damaged");
+    fs::write(&superblock, &good).expect("written");
+    let segment = place.path("log/segments/00000000");
+    fs::rename(&segment, place.path("segment")).expect("moved");
+    refused(&place, &[], "cannot open");
+    fs::rename(place.path("segment"), &segment).expect("moved");
+    fs::write(place.path("file"), "").expect("written");
+    let places = format!("{}:{}", place.root.display(), place.path("store").display());
+    let mut command = Command::new(PROGRAM);
+    command.args(["mount", "--local", &places]).arg(place.path("mnt"));
+    let said = error_of(&command.output().expect("the program"));
+    assert!(said.contains("is not empty and has no log"), "{said}");
+    assert!(place.mount(&[]), "nothing was changed");
+    place.umount();
+}
+
+#[test]
+fn stage__shows_and_sets_classes_that_stay() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&["--class", "low-latency", "--rule", "/ckpt/**=bulk"]) {
+        return;
+    }
+    fs::create_dir(place.on_mount("ckpt")).expect("made");
+    fs::write(place.on_mount("ckpt/a"), [1; 5000]).expect("written");
+    fs::write(place.on_mount("b"), [1; 5000]).expect("written");
+    let all = |place: &StagingPlace| {
+        let (mount, below) = (place.path("mnt"), place.on_mount("ckpt"));
+        staged(&["ls"], &[&mount, &below]).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let shown = all(&place);
+    assert!(shown[0].starts_with("- logged low-latency") && shown[0].ends_with(" b"), "{shown:?}");
+    assert!(shown[2].starts_with("- logged bulk ") && shown[2].ends_with(" ckpt/a"), "{shown:?}");
+    staged(&["set-class", "scavenger"], &[&place.on_mount("ckpt/a")]);
+    let mut value = [0; 32];
+    let class = rustix::fs::getxattr(place.on_mount("ckpt/a"), "user.clearway.class", &mut value);
+    assert_eq!(&value[..class.expect("a class")], b"scavenger");
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = |name: &str, value: &[u8]| {
+        rustix::fs::setxattr(place.on_mount("b"), name, value, flags)
+            .map_err(|why| why.raw_os_error())
+    };
+    let invalid = Err(rustix::io::Errno::INVAL.raw_os_error());
+    assert_eq!(set("user.clearway.class", b"fast"), invalid);
+    assert_eq!(set("user.clearway.colour", b"red"), invalid);
+    assert_eq!(set("user.other", b"red"), Ok(()));
+    let said = fs::read_to_string(place.path("log/mount.log")).expect("a log of the mount");
+    assert!(said.contains("user.clearway.class of /b: 'fast' is not a traffic class"), "{said}");
+    staged(&["wait"], &[&place.path("mnt")]);
+    let drain = stage(&["drain"], &[&place.on_mount("b")]);
+    assert!(!drain.status.success(), "{drain:?}");
+    place.kill();
+    assert!(place.mount(&[]));
+    let shown = all(&place);
+    assert!(shown[0].starts_with("- logged low-latency"), "{shown:?}");
+    assert!(shown[2].starts_with("- logged scavenger"), "{shown:?}");
+    staged(&["set-class", "inherit"], &[&place.on_mount("ckpt/a")]);
+    assert!(all(&place)[2].starts_with("- logged bulk "));
+    let status = staged(&["status"], &[&place.path("mnt")]);
+    assert!(status.contains("bulk: 5000 B in the log"), "{status}");
+    place.umount();
+    let output = stage(&["status"], &[&place.path("mnt")]);
+    assert!(error_of(&output).contains("is not on a mounted log"), "{output:?}");
+}
+
+#[test]
+fn write__a_full_log_and_too_many_files_are_said_where_they_happen() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&["--inodes", "5"]) {
+        return;
+    }
+    // A hole needs no space.
+    let sparse = File::create(place.on_mount("sparse")).expect("made");
+    sparse.set_len(6 << 30).expect("a long file");
+    assert_eq!(sparse.metadata().expect("there").len(), 6 << 30);
+    assert_eq!(sparse.metadata().expect("there").blocks(), 0);
+    let mut file = File::create(place.on_mount("file")).expect("made");
+    let bytes = vec![1; 1 << 20];
+    let taken = (0..200).take_while(|_| file.write_all(&bytes).is_ok()).count();
+    assert!((60..128).contains(&taken), "{taken} MiB of 128");
+    let why = file.write_all(&bytes).expect_err("a full log");
+    assert_eq!(why.kind(), std::io::ErrorKind::StorageFull);
+    file.sync_all().expect("what was accepted is kept");
+    drop((file, sparse));
+    fs::remove_file(place.on_mount("file")).expect("removed");
+    let again = || fs::write(place.on_mount("again"), &bytes);
+    // The space comes back when the kernel has let go of the file.
+    while again().is_err() {}
+    let made: Vec<bool> =
+        (0..5).map(|name| File::create(place.on_mount(&name.to_string())).is_ok()).collect();
+    assert_eq!(made, [true, true, false, false, false], "the root and two are there");
+    place.umount();
+}
