@@ -18,8 +18,6 @@ use clearway_proto::wire::{AtomicKind, ForeignMemory, RefusalReason};
 
 /// Sizes of pages that are kept for use: 4 KiB to 1 MiB, by powers of two.
 const SIZES: usize = 9;
-/// Pages kept of each size, at most, in bytes.
-const KEPT_BYTES: usize = 32 << 20;
 /// The length that the log sees: offsets count up and never come again.
 const LENGTH: u64 = 1 << 62;
 
@@ -54,8 +52,12 @@ impl Drop for Loan {
 }
 
 /// Pages that nobody has.
-#[derive(Debug, Default)]
-struct PagePool([Mutex<Vec<Pages>>; SIZES]);
+#[derive(Debug)]
+struct PagePool {
+    kept: [Mutex<Vec<Pages>>; SIZES],
+    /// Bytes of pages that are kept of each size, at most.
+    bytes_max: usize,
+}
 
 /// Returns the place of the smallest size for `length` bytes.
 fn size_index(length: usize) -> usize {
@@ -66,28 +68,35 @@ fn size_index(length: usize) -> usize {
 impl PagePool {
     fn take(&self, length: usize) -> Option<Pages> {
         let index = size_index(length);
-        let kept = self.0[index].lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self.kept[index].lock().unwrap_or_else(PoisonError::into_inner).pop();
         kept.or_else(|| Pages::new((Pages::ALIGNMENT << index).max(length)))
     }
 
     fn put(&self, pages: Pages) {
         let length = pages.as_ref().len();
         let index = size_index(length);
-        let mut kept = self.0[index].lock().unwrap_or_else(PoisonError::into_inner);
-        if length == Pages::ALIGNMENT << index && (kept.len() + 1) * length <= KEPT_BYTES {
+        let mut kept = self.kept[index].lock().unwrap_or_else(PoisonError::into_inner);
+        if length == Pages::ALIGNMENT << index && (kept.len() + 1) * length <= self.bytes_max {
             kept.push(pages);
         }
     }
 }
 
 /// All loans that the log reads.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Arena {
     lent: RwLock<(BTreeMap<u64, Arc<Loan>>, u64)>,
     pool: Arc<PagePool>,
 }
 
 impl Arena {
+    /// Creates an arena that keeps up to `bytes_max` bytes of pages of each size for later writes.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        let kept = std::array::from_fn(|_| Mutex::default());
+        let pool = Arc::new(PagePool { kept, bytes_max });
+        Self { lent: RwLock::default(), pool }
+    }
+
     /// Copies `bytes` into a loan; `None` when no process has that much memory.
     pub(crate) fn fill(&self, bytes: &[u8]) -> Option<Loan> {
         let mut pages = self.pool.take(bytes.len())?;
@@ -150,7 +159,7 @@ mod tests {
 
     #[test]
     fn read__only_what_is_lent_and_not_beyond_a_loan() {
-        let arena = Arena::default();
+        let arena = Arena::new(1 << 20);
         let one = Arc::new(arena.fill(&[1; 5000]).expect("memory"));
         let other = Arc::new(arena.fill(&[2; 10]).expect("memory"));
         let (one, other) = (arena.lend(one), arena.lend(other));
@@ -174,7 +183,7 @@ mod tests {
 
     #[test]
     fn fill__pages_are_used_again_when_the_last_reader_lets_go() {
-        let arena = Arena::default();
+        let arena = Arena::new(1 << 20);
         let first = Arc::new(arena.fill(&[7; 100_000]).expect("memory"));
         let place = first.bytes().as_ptr();
         let reader = Arc::clone(&first);

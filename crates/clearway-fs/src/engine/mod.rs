@@ -102,7 +102,7 @@ impl Engine {
         let mut wire = FileWire::new(LocalWire::new(Arc::clone(&signal)), FileConfig::default())?;
         let memory_missing = |_| FsError::Option("there is no memory for the log".into());
         let scratch = wire.register(Bytes(LogConfig::SCRATCH)).map_err(memory_missing)?;
-        let arena = Arc::new(Arena::default());
+        let arena = Arc::new(Arena::new(memory as usize));
         let adopted = Arc::clone(&arena);
         let region = wire.adopt(adopted).map_err(memory_missing)?;
         let path = directory.path.clone();

@@ -1,0 +1,289 @@
+//! One round of a mounted log beside a file system that does nothing and beside the log's own disk.
+//!
+//! `staging_bench DIRECTORY`: a log, a store and mount points are made there and removed again. Each
+//! figure is a line of a name and a value: MiB/s, microseconds, or operations a second.
+//!
+//! # Model
+//! The *null* server answers with the same library, flags and threads as the mount, and forgets what it
+//! is given: what it reaches is the most that any file system on this library could. The memory of the
+//! mount has room for all that is written, so that its disk does not count; what a sync costs is
+//! measured beside the same sync of a preallocated file on the disk of the log.
+//!
+//! # Not here
+//! Rounds, medians and ratios: `xtask/src/bench/staging.rs`.
+
+use std::error::Error;
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use clearway_fs::log_directory::LogSizes;
+use clearway_fs::mount::{MountOptions, Mounted};
+use clearway_proto::base::Bytes;
+use fuser::{
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyCreate, ReplyEmpty,
+    ReplyEntry, ReplyWrite, ReplyXattr, Request, WriteFlags,
+};
+
+type BenchResult<T> = Result<T, Box<dyn Error>>;
+
+/// Bytes of a write, and how many there are: less than the mount keeps in memory.
+const WRITE: usize = 1 << 20;
+const WRITES: u64 = 96;
+/// Syncs whose time is measured.
+const SYNCS: usize = 300;
+/// Threads that sync at once, and for how long.
+const TOGETHER: usize = 16;
+const TOGETHER_FOR: Duration = Duration::from_millis(700);
+const MEMORY: u64 = 256 << 20;
+const TTL: Duration = Duration::from_secs(60);
+
+/// A file system of one file, which keeps nothing but its size.
+struct NullServer {
+    size: AtomicU64,
+}
+
+impl NullServer {
+    fn attributes(&self, ino: INodeNo) -> FileAttr {
+        let is_root = ino == INodeNo::ROOT;
+        FileAttr {
+            ino,
+            size: self.size.load(Ordering::Relaxed),
+            blocks: 0,
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind: if is_root { FileType::Directory } else { FileType::RegularFile },
+            perm: 0o777,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+}
+
+impl Filesystem for NullServer {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for flag in [InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_ASYNC_DIO] {
+            let _ = config.add_capabilities(flag);
+        }
+        let _ = config.set_max_write(WRITE as u32);
+        let _ = config.set_max_readahead(WRITE as u32);
+        let _ = config.set_max_background(64);
+        Ok(())
+    }
+
+    fn lookup(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEntry) {
+        reply.error(Errno::ENOENT);
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&TTL, &self.attributes(ino));
+    }
+
+    fn create(
+        &self,
+        _req: &Request,
+        _parent: INodeNo,
+        _name: &OsStr,
+        _mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (shown, flags) = (self.attributes(INodeNo(2)), FopenFlags::FOPEN_KEEP_CACHE);
+        reply.created(&TTL, &shown, Generation(0), FileHandle(1), flags);
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        self.size.fetch_max(offset + data.len() as u64, Ordering::Relaxed);
+        reply.written(data.len() as u32);
+    }
+
+    fn flush(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+
+    fn getxattr(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _name: &OsStr,
+        _size: u32,
+        reply: ReplyXattr,
+    ) {
+        reply.error(Errno::ENODATA);
+    }
+}
+
+/// A mounted log in this process.
+struct StagedMount {
+    unmounter: clearway_fs::mount::Unmounter,
+    thread: std::thread::JoinHandle<Result<(), clearway_fs::FsError>>,
+}
+
+impl StagedMount {
+    fn open(place: &Path) -> BenchResult<Self> {
+        let options = MountOptions {
+            log: place.join("log"),
+            store: place.join("store"),
+            directory: place.join("staged"),
+            sizes: LogSizes { total: Bytes(2 << 30), inodes: 10_000 },
+            memory: MEMORY,
+            class: None,
+            rules: Vec::new(),
+        };
+        let reporter: clearway_fs::mount::Reporter =
+            Arc::new(|sentence| eprintln!("staging_bench: {sentence}"));
+        let mut mounted = Mounted::open(&options, &reporter)?;
+        let unmounter = mounted.unmounter();
+        Ok(Self { unmounter, thread: std::thread::spawn(move || mounted.run()) })
+    }
+
+    fn close(self) -> BenchResult<()> {
+        self.unmounter.unmount()?;
+        self.thread.join().map_err(|_| "the thread of the mount ended badly")??;
+        Ok(())
+    }
+}
+
+/// Writes a file, in pieces; MiB a second until the last write returned.
+fn write_rate(path: &Path) -> BenchResult<f64> {
+    let bytes = vec![0x5a; WRITE];
+    let file = File::create(path)?;
+    let began = Instant::now();
+    for number in 0..WRITES {
+        file.write_all_at(&bytes, number * WRITE as u64)?;
+    }
+    let rate = WRITES as f64 / began.elapsed().as_secs_f64();
+    drop(file);
+    Ok(rate * WRITE as f64 / f64::from(1 << 20))
+}
+
+/// Opens a file whose blocks are there, so that a sync has only bytes to write.
+fn prepared(path: &Path) -> BenchResult<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    file.write_all_at(&vec![1; 1 << 20], 0)?;
+    file.sync_all()?;
+    Ok(file)
+}
+
+/// Writes and syncs 4 KiB again and again; the median in microseconds.
+fn sync_time(path: &Path) -> BenchResult<f64> {
+    let file = prepared(path)?;
+    let mut times = Vec::new();
+    for number in 0..SYNCS {
+        let began = Instant::now();
+        file.write_all_at(&[number as u8; 4096], (number as u64 % 256) * 4096)?;
+        file.sync_data()?;
+        times.push(began.elapsed().as_secs_f64() * 1e6);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[times.len() / 2])
+}
+
+/// Lets `threads` threads do that to a file each; syncs a second of all.
+fn sync_rate(directory: &Path, threads: usize) -> BenchResult<f64> {
+    let (count, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let paths: Vec<PathBuf> = (0..threads).map(|one| directory.join(format!("s{one}"))).collect();
+    let files: Vec<File> = paths.iter().map(|path| prepared(path)).collect::<Result<_, _>>()?;
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for file in &files {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let done = file.write_all_at(&[7; 4096], 0).and_then(|()| file.sync_data());
+                    count.fetch_add(u64::from(done.is_ok()), Ordering::Relaxed);
+                }
+            });
+        }
+        std::thread::sleep(TOGETHER_FOR);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let rate = count.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64();
+    paths.iter().try_for_each(fs::remove_file)?;
+    Ok(rate)
+}
+
+/// Creates, writes and closes small files; files a second.
+fn create_rate(directory: &Path, count: usize) -> BenchResult<f64> {
+    let began = Instant::now();
+    for number in 0..count {
+        fs::write(directory.join(format!("c{number}")), [3; 4096])?;
+    }
+    let rate = count as f64 / began.elapsed().as_secs_f64();
+    (0..count).try_for_each(|number| fs::remove_file(directory.join(format!("c{number}"))))?;
+    Ok(rate)
+}
+
+fn null_rate(place: &Path) -> BenchResult<f64> {
+    let mut config = Config::default();
+    config.mount_options =
+        vec![MountOption::FSName("null".into()), MountOption::DefaultPermissions];
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    config.n_threads = Some((2 * processors).clamp(2, 8));
+    config.clone_fd = true;
+    let directory = place.join("null");
+    let server = NullServer { size: AtomicU64::new(0) };
+    let session = fuser::spawn_mount(server, &directory, &config)?;
+    let rate = write_rate(&directory.join("file"));
+    session.umount_and_join()?;
+    rate
+}
+
+fn main() -> BenchResult<()> {
+    // Cargo adds flags of its own to a bench.
+    let place = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let Some(place) = place.map(PathBuf::from) else {
+        println!("staging_bench needs a directory; `cargo xtask bench staging` gives it one");
+        return Ok(());
+    };
+    for name in ["store", "staged", "null"] {
+        fs::create_dir_all(place.join(name))?;
+    }
+    let (staged, disk) = (place.join("staged"), place.join("disk"));
+    println!("write_null {:.1}", null_rate(&place)?);
+    let mount = StagedMount::open(&place)?;
+    // The first time takes memory from the system, as a mount does once.
+    for _ in 0..3 {
+        write_rate(&staged.join("file"))?;
+        fs::remove_file(staged.join("file"))?;
+    }
+    println!("write_staged {:.1}", write_rate(&staged.join("file"))?);
+    fs::remove_file(staged.join("file"))?;
+    println!("sync_disk {:.1}", sync_time(&disk)?);
+    println!("sync_staged {:.1}", sync_time(&staged.join("sync"))?);
+    println!("syncs_one {:.1}", sync_rate(&staged, 1)?);
+    println!("syncs_sixteen {:.1}", sync_rate(&staged, TOGETHER)?);
+    println!("creates_staged {:.1}", create_rate(&staged, 300)?);
+    mount.close()?;
+    Ok(())
+}
