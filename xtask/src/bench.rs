@@ -12,7 +12,8 @@
 //! udpcast and UFTP (module `peers`). `cargo xtask bench timeslice`: what timeslice building costs
 //! beside bare writes (module `timeslice`). `cargo xtask bench put`: unscheduled writes and puts
 //! beside MPI_Put (module `put`). `cargo xtask bench fabric`: the simulated fabric beside other
-//! simulators (module `fabric`).
+//! simulators (module `fabric`). `cargo xtask bench staging`: a mounted log beside a file system that
+//! does nothing (module `staging`).
 //!
 //! # Model
 //! Two network namespaces joined by a veth pair, with or without root. Each round runs every
@@ -42,6 +43,7 @@ mod shm;
 mod shmem;
 mod shmem_far;
 mod shmem_rate;
+mod staging;
 mod start;
 mod timeslice;
 
@@ -72,7 +74,7 @@ struct BenchArguments {
 }
 
 /// Runs `bench
-/// wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds
+/// wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric|staging [--rounds
 /// N] [--json]`, and for `shmem` `--far [--peer DIR]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
@@ -94,8 +96,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("timeslice") => timeslice::run(&parse("timeslice", rest)?),
         Some("put") => put::run(&parse("put", rest)?),
         Some("fabric") => fabric::run(&parse("fabric", rest)?),
+        Some("staging") => staging::run(&parse("staging", rest)?),
         _ => bail!(
-            "usage: cargo xtask bench wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric [--rounds N] [--json]; shmem: [--far [--peer DIR]]"
+            "usage: cargo xtask bench wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric|staging [--rounds N] [--json]; shmem: [--far [--peer DIR]]"
         ),
     }
 }

@@ -176,8 +176,7 @@ impl Engine {
             if let Some(outcome) = outcome {
                 drop(core);
                 answer(outcome);
-                self.signal.raise();
-                return;
+                return self.drive();
             }
         }
         let mut answer = Some(answer);
@@ -201,6 +200,18 @@ impl Engine {
         let mut core = self.lock();
         ask(&mut core);
         self.send(core);
+    }
+
+    /// Lets the log post what it wants, now that the answer is sent: a wake-up of its thread would take
+    /// longer. Where the lock is taken, that is left to the thread of the log.
+    fn drive(&self) {
+        match self.core.try_lock() {
+            Ok(mut core) => {
+                core.step();
+                self.send(core);
+            }
+            Err(_) => self.signal.raise(),
+        }
     }
 
     /// Lets the lock go, and sends answers and sentences.
