@@ -251,6 +251,8 @@ impl Filesystem for KernelAdaptor {
             InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_CACHE_SYMLINKS,
+            // Else the kernel asks for an attribute of the file before each write.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ];
         // What a kernel does not have it does without.
         for flag in wanted {
@@ -301,6 +303,10 @@ impl Filesystem for KernelAdaptor {
                 mtime: mtime.map(|time| wall_of(time, now)),
                 atime: atime.map(|time| wall_of(time, now)),
             };
+            // The kernel leaves it to its server what a new owner or size takes away.
+            if mode.is_none() && (set.owner.is_some() || size.is_some()) {
+                core.drop_set_id(inode(ino))?;
+            }
             core.set(inode(ino), size, set)
         });
     }
@@ -445,7 +451,7 @@ impl Filesystem for KernelAdaptor {
         fh: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
+        write_flags: WriteFlags,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
@@ -463,6 +469,9 @@ impl Filesystem for KernelAdaptor {
         self.engine.change(answer, move |core| {
             if core.handles.has_failed(fh.0) {
                 return Err(Held::Errno(rustix::io::Errno::IO));
+            }
+            if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+                core.drop_set_id(inode(ino))?;
             }
             core.write(inode(ino), offset, &loan, digest)
         });

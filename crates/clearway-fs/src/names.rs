@@ -17,6 +17,9 @@ use crate::handles::ListedEntry;
 
 /// Set-group-ID on a directory: what is made in it gets its group.
 const SET_GROUP: u32 = 0o2000;
+/// Set-user-ID on a file, and the right to execute of its group.
+const SET_USER: u32 = 0o4000;
+const GROUP_EXECUTE: u32 = 0o010;
 /// The size that a directory is said to have: nothing of it lies on a disk that could be counted.
 const DIRECTORY_SIZE: u64 = 4096;
 
@@ -244,6 +247,22 @@ impl Core {
             self.append(TreeChange::Attributes { inode, set }, &[inode])?;
         }
         Ok(self.attributes(inode)?)
+    }
+
+    /// Takes set-user-ID and set-group-ID from a file whose owner or bytes change.
+    pub(crate) fn drop_set_id(&mut self, inode: InodeId) -> Result<(), Held> {
+        let Some(InodeKind::File(_)) = self.tree().inode(inode).map(|inode| &inode.kind) else {
+            return Ok(());
+        };
+        let mode = self.attributes(inode)?.mode;
+        // Without the right to execute for the group, the bit says that locks are mandatory.
+        let group = if mode & GROUP_EXECUTE != 0 { SET_GROUP } else { 0 };
+        let kept = mode & !(SET_USER | group);
+        if kept == mode {
+            return Ok(());
+        }
+        let set = AttributeSet { mode: Some(kept), ..AttributeSet::default() };
+        self.append(TreeChange::Attributes { inode, set }, &[inode])
     }
 
     /// Returns user and group of an inode with those that are given in their place.
