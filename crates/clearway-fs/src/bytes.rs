@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, PoisonError};
 
+use clearway_proto::base::xxh3;
 use clearway_proto::staging::{BodyCondition, BodyId, ByteSource, InodeId, TreeChange};
 use rustix::io::Errno;
 
@@ -28,7 +29,7 @@ const PLANS_MAX: usize = 3;
 enum PartSource {
     Zeros,
     Memory { loan: Arc<Loan>, skip: usize },
-    Disk { body: BodyId, segment: u32, at: u64, length: usize, digest: u32, skip: usize },
+    Disk { body: BodyId, segment: u32, at: u64, length: usize, digest: u64, skip: usize },
     Store,
     Damaged,
 }
@@ -208,7 +209,7 @@ impl Engine {
         segment: u32,
         at: u64,
         length: usize,
-        digest: u32,
+        digest: u64,
     ) -> Result<Option<Arc<Vec<u8>>>, Errno> {
         let cache = || self.bodies_read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bytes) = cache().get(body) {
@@ -217,7 +218,7 @@ impl Engine {
         let file = self.segments.get(segment as usize).ok_or(Errno::IO)?;
         let mut bytes = vec![0; length];
         file.read_exact_at(&mut bytes, at).map_err(|_| Errno::IO)?;
-        if crate::digest(&bytes) != digest {
+        if xxh3(&bytes) != digest {
             return Ok(None);
         }
         let bytes = Arc::new(bytes);

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use clearway_proto::base::xxh3;
 use clearway_proto::staging::{
     AttributeSet, EntryName, InodeId, NodeKind, SpecialKind, SpecialNode, WallNs,
 };
@@ -461,7 +462,7 @@ impl Filesystem for KernelAdaptor {
             return reply.written(0);
         }
         let Some(loan) = self.engine.arena.fill(data) else { return reply.error(Errno::ENOMEM) };
-        let (loan, digest) = (Arc::new(loan), crate::digest(data));
+        let (loan, digest) = (Arc::new(loan), xxh3(data));
         let answer: Answer<()> = Box::new(move |done| match done {
             Ok(()) => reply.written(length),
             Err(why) => reply.error(error(why)),

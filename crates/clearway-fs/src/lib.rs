@@ -26,8 +26,3 @@ mod server;
 mod testing;
 
 pub use error::FsError;
-
-/// Computes the CRC-32C of `bytes`, as fast as the processor does it.
-fn digest(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
-}

@@ -119,7 +119,7 @@ pub(crate) struct Core {
     pub(crate) classes: crate::classes::ClassRules,
     stopped: Option<LogError>,
     /// What an operator should read.
-    pub(super) sentences: Vec<String>,
+    sentences: Vec<String>,
     /// What [`LogCommand::Finish`] asked for is done.
     pub(super) is_finished: bool,
 }
@@ -187,6 +187,11 @@ impl Core {
         (self.unlogged, self.body_bytes.saturating_sub(self.unlogged))
     }
 
+    /// Takes the sentences that are not reported.
+    pub(super) fn take_sentences(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.sentences)
+    }
+
     /// Keeps a sentence for the log of the mount.
     pub(crate) fn say(&mut self, sentence: String) {
         self.sentences.push(sentence);
@@ -227,7 +232,7 @@ impl Core {
         inode: InodeId,
         offset: u64,
         loan: &Arc<Loan>,
-        digest: u32,
+        digest: u64,
     ) -> Result<(), Held> {
         let length = loan.bytes().len() as u64;
         if self.stopped.is_some() {

@@ -29,7 +29,7 @@ impl LocalWire {
     pub(super) fn new(signal: Arc<WakeSignal>) -> Self {
         let capabilities = Capabilities {
             name: "local",
-            operations: OperationSet::from_kinds(&[OperationKind::Digest]),
+            operations: OperationSet::from_kinds(&[]),
             delivery: Delivery::Reliable,
             head_max: 0,
             body_max: 0,
@@ -89,13 +89,10 @@ impl Wire for LocalWire {
     }
 
     fn post(&mut self, operations: &[Operation], _heads: &[u8], answers: &mut Vec<PostOutcome>) {
-        answers.extend(operations.iter().map(|operation| match operation {
-            Operation::Digest { of, .. } => match self.digest(*of) {
-                Ok(digest) => PostOutcome::Done(u64::from(digest)),
-                Err(missing) => PostOutcome::Refused(missing),
-            },
-            other => PostOutcome::Refused(RefusalReason::Operation(other.kind())),
-        }));
+        let refused = |operation: &Operation| {
+            PostOutcome::Refused(RefusalReason::Operation(operation.kind()))
+        };
+        answers.extend(operations.iter().map(refused));
     }
 
     fn poll(&mut self, _limit: usize, _sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
@@ -105,10 +102,6 @@ impl Wire for LocalWire {
 
     fn counters(&self) -> Counters {
         Counters::default()
-    }
-
-    fn digest(&self, of: Span) -> Result<u32, RefusalReason> {
-        self.regions.digest(&[], of, crate::digest)
     }
 }
 

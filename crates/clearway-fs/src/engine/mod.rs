@@ -174,7 +174,9 @@ impl Engine {
                 Err(Held::Busy) => None,
             };
             if let Some(outcome) = outcome {
+                let sentences = core.take_sentences();
                 drop(core);
+                self.report_all(&sentences);
                 answer(outcome);
                 return self.drive();
             }
@@ -214,11 +216,17 @@ impl Engine {
         }
     }
 
-    /// Lets the lock go, and sends answers and sentences.
+    /// Lets the lock go, and sends sentences and answers.
     fn send(&self, mut core: MutexGuard<'_, Core>) {
-        let (due, sentences) = (core.take_due(), std::mem::take(&mut core.sentences));
+        let (due, sentences) = (core.take_due(), core.take_sentences());
         drop(core);
+        self.report_all(&sentences);
         due.into_iter().for_each(|answer| answer());
+    }
+
+    /// Reports sentences. The answer must not overtake its reason: whoever gets an error looks for the
+    /// reason at once.
+    fn report_all(&self, sentences: &[String]) {
         sentences.iter().for_each(|sentence| (self.report)(sentence));
     }
 

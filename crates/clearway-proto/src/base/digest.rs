@@ -1,6 +1,11 @@
-//! CRC-32C: the checksum of microslices, and of messages from memory to memory.
+//! CRC-32C: the checksum of microslices, and of messages from memory to memory. XXH3: the digest of
+//! bytes that may end in a CRC of their own.
+
+use core::fmt;
+use core::hash::Hasher as _;
 
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
+use twox_hash::xxhash3_64::Hasher;
 
 /// CRC-32C (Castagnoli), which catalogues list under the name of iSCSI; 16 bytes a step.
 static CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
@@ -37,9 +42,71 @@ impl Default for Crc32c {
     }
 }
 
+/// Computes the XXH3 of `bytes`, of 64 bits. It is no linear code: bytes that end in a CRC of their
+/// own have the same CRC whatever they are, and different XXH3.
+pub fn xxh3(bytes: &[u8]) -> u64 {
+    Hasher::oneshot(bytes)
+}
+
+/// An XXH3 that is computed piece by piece.
+#[derive(Clone)]
+pub struct Xxh3(Hasher);
+
+impl Xxh3 {
+    /// Creates the digest of no bytes.
+    pub fn new() -> Self {
+        Self(Hasher::new())
+    }
+
+    /// Adds bytes behind those before.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+
+    /// Returns the digest of all bytes so far.
+    pub fn value(&self) -> u64 {
+        self.0.finish()
+    }
+}
+
+impl Default for Xxh3 {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Xxh3 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Xxh3").field(&self.value()).finish()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The reference implementation of xxHash 0.8, `XXH3_64bits`.
+    #[test]
+    fn xxh3__is_that_of_the_standard() {
+        assert_eq!(xxh3(&[]), 0x2d06_8005_38d3_94c2);
+        let bytes: alloc::vec::Vec<u8> = (0..20_000_u32).map(|i| (i % 251) as u8).collect();
+        let mut pieces = Xxh3::new();
+        bytes.chunks(777).for_each(|piece| pieces.update(piece));
+        assert_eq!(pieces.value(), xxh3(&bytes));
+    }
+
+    #[test]
+    fn xxh3__tells_bytes_apart_that_end_in_their_own_crc() {
+        let with_crc = |first: u8| {
+            let mut bytes = alloc::vec![first; 100];
+            let check = crc32c(&bytes);
+            bytes.extend(check.to_le_bytes());
+            bytes
+        };
+        let (one, other) = (with_crc(1), with_crc(2));
+        assert_eq!(crc32c(&one), crc32c(&other));
+        assert_ne!(xxh3(&one), xxh3(&other));
+    }
 
     /// RFC 3720, appendix B.4.
     #[test]

@@ -22,7 +22,7 @@ mod time;
 mod units;
 
 pub use class::{Class, Dscp, UnknownClass};
-pub use digest::{Crc32c, crc32c};
+pub use digest::{Crc32c, Xxh3, crc32c, xxh3};
 pub use head::Head;
 pub use knomial::{NOMIAL_BASE, children, parent};
 pub use random::{RandomKey, RandomStream};

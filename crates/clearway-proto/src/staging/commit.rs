@@ -40,7 +40,7 @@ const RESERVED: usize = 1;
 struct GroupBody {
     id: BodyId,
     memory: Span,
-    digest: u32,
+    digest: u64,
 }
 
 /// A group that takes records.

@@ -31,7 +31,6 @@ pub(super) enum DiskJob {
 pub(super) enum DiskOperation {
     File { kind: FileKind, file: FileId, at: u64, memory: Span },
     Show(Span),
-    Digest(Span),
 }
 
 #[derive(Clone, Debug)]
@@ -126,7 +125,6 @@ impl DiskQueue {
                 Operation::File { kind, file, at, memory, class: Class::Bulk, token }
             }
             DiskOperation::Show(of) => Operation::Show { of, token },
-            DiskOperation::Digest(of) => Operation::Digest { of, token },
         });
     }
 

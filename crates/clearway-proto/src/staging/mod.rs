@@ -30,8 +30,10 @@
 //! | segments | groups: header, heads of records, names, bodies (`group.rs`, `record.rs`) |
 //! | snapshots | header block, the state behind it (`snapshot.rs`) |
 //!
-//! All is little-endian, in blocks of 4 KiB, each part under a CRC-32C. Nothing is written over
-//! that a recovery could need.
+//! All is little-endian, in blocks of 4 KiB. Each part is under a CRC-32C, and each body under an
+//! XXH3: what an application writes can end in a CRC of its own, and then all CRCs are equal, so that
+//! recovery would take what an earlier life of the block left there for a body that never arrived.
+//! Nothing is written over that a recovery could need.
 //!
 //! # Recovery
 //! Groups are read in order until the next one is not there whole. Every header names the highest

@@ -16,17 +16,43 @@ use super::log::{LogPhase, StagingLog};
 use super::recovery::{FileRange, LogFile, Recovered, Recovery, RecoveryReport, RecoveryStep};
 use super::superblock::{COPIES, Superblock};
 use super::{BLOCK, Epoch, GroupNumber, LogError, LogEvent, LogOrigin};
-use crate::wire::{Fault, FileId, FileKind, RefusalReason, Span, Status};
+use crate::base::Xxh3;
+use crate::wire::{Fault, FileId, FileKind, RefusalReason, SHOW_MAX, Span, Status};
 
 /// What is left to do until the log is open.
 #[derive(Debug)]
 pub(super) struct Opening {
     recovery: Recovery,
-    /// What recovery waits for: bytes, or a digest.
-    wants_digest: bool,
+    /// The digest that recovery waits for, of what was looked at so far; none while it waits for
+    /// bytes.
+    digest: Option<BodyDigest>,
     found: Option<Box<Recovered>>,
     superblock: Option<Superblock>,
     steps: VecDeque<OpeningStep>,
+}
+
+/// A digest of bytes in memory, which are looked at piece by piece.
+#[derive(Debug)]
+struct BodyDigest {
+    of: Xxh3,
+    /// Bytes that were not looked at.
+    left: Span,
+}
+
+impl BodyDigest {
+    /// Creates the digest of nothing.
+    fn new() -> Self {
+        Self { of: Xxh3::new(), left: Span::EMPTY }
+    }
+
+    /// Takes the next piece out of what is left.
+    fn next_piece(&mut self) -> Span {
+        let length = self.left.length.min(SHOW_MAX as u32);
+        let piece = Span { length, ..self.left };
+        self.left.offset += u64::from(length);
+        self.left.length -= length;
+        piece
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +87,7 @@ impl StagingLog {
         );
         let mut opening = Opening {
             recovery,
-            wants_digest: false,
+            digest: None,
             found: None,
             superblock: None,
             steps: VecDeque::new(),
@@ -93,13 +119,13 @@ impl StagingLog {
     }
 
     fn continue_recovery(&mut self, mut opening: Opening) {
-        let (FileRange { file, at, length }, wants_digest) = match opening.recovery.step() {
-            RecoveryStep::Bytes(range) => (range, false),
-            RecoveryStep::Digest(range) => (range, true),
+        let (FileRange { file, at, length }, digest) = match opening.recovery.step() {
+            RecoveryStep::Bytes(range) => (range, None),
+            RecoveryStep::Digest(range) => (range, Some(BodyDigest::new())),
             RecoveryStep::Failed(why) => return self.not_opened(why),
             RecoveryStep::Found(found) => return self.take_found(opening, found),
         };
-        opening.wants_digest = wants_digest;
+        opening.digest = digest;
         let memory = Span { length, ..self.work_memory() };
         self.disk.file(FileKind::Read, self.file_of(file), at, memory, DiskJob::Opening);
         self.phase = LogPhase::Opening(Box::new(opening));
@@ -177,7 +203,7 @@ impl StagingLog {
         let fault = fault_of(status);
         match (operation, fault) {
             (DiskOperation::File { kind: FileKind::Read, .. }, Some(fault)) => {
-                if opening.wants_digest {
+                if opening.digest.is_some() {
                     opening.recovery.give_digest(Err(fault));
                 } else {
                     opening.recovery.give_bytes(Err(fault));
@@ -187,25 +213,20 @@ impl StagingLog {
             (DiskOperation::File { kind: FileKind::Read, memory, .. }, None) => {
                 let read = Span { length: (value as u32).min(memory.length), ..memory };
                 let is_short = read.length < memory.length;
-                if is_short && (opening.wants_digest || read.length == 0) {
-                    if opening.wants_digest {
+                if is_short && (opening.digest.is_some() || read.length == 0) {
+                    if opening.digest.is_some() {
                         opening.recovery.give_digest(Ok(None));
                     } else {
                         opening.recovery.give_bytes(Ok(&[]));
                     }
                     return self.continue_recovery(*opening);
                 }
-                let look = if opening.wants_digest {
-                    DiskOperation::Digest(read)
-                } else {
-                    DiskOperation::Show(read)
-                };
-                self.disk.operate(look, DiskJob::Opening);
+                let piece = opening.digest.as_mut().map_or(read, |digest| {
+                    digest.left = read;
+                    digest.next_piece()
+                });
+                self.disk.operate(DiskOperation::Show(piece), DiskJob::Opening);
                 self.phase = LogPhase::Opening(opening);
-            }
-            (DiskOperation::Digest(_), None) => {
-                opening.recovery.give_digest(Ok(Some(value as u32)));
-                self.continue_recovery(*opening);
             }
             (_, Some(fault)) => self.not_opened(LogError::Unreadable(fault)),
             (_, None) => self.next_step(*opening),
@@ -217,7 +238,20 @@ impl StagingLog {
         let phase = core::mem::replace(&mut self.phase, LogPhase::Closed);
         match phase {
             LogPhase::Opening(mut opening) => {
-                opening.recovery.give_bytes(Ok(bytes));
+                match &mut opening.digest {
+                    None => opening.recovery.give_bytes(Ok(bytes)),
+                    Some(digest) => {
+                        digest.of.update(bytes);
+                        if digest.left.length > 0 {
+                            let piece = digest.next_piece();
+                            self.disk.operate(DiskOperation::Show(piece), DiskJob::Opening);
+                            self.phase = LogPhase::Opening(opening);
+                            return;
+                        }
+                        let value = digest.of.value();
+                        opening.recovery.give_digest(Ok(Some(value)));
+                    }
+                }
                 self.continue_recovery(*opening);
             }
             phase => self.phase = phase,

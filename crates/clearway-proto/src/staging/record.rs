@@ -9,7 +9,7 @@
 //!   0   kind (u8)
 //!   1   class (u8), by its index
 //!   2   inline bytes (u16)
-//!   4   CRC-32C of the body (u32): WRITE; zero otherwise
+//!   4   zero (u32)
 //!   8   inode (u64)
 //!  16   a (u64)
 //!  24   b (u64)
@@ -19,7 +19,7 @@
 //!  56   time in nanoseconds since 1970 (u64)
 //!
 //!   kind           a            b                           c             inline
-//!    1 WRITE       offset       length                      0
+//!    1 WRITE       offset       length                      XXH3 of the body
 //!    2 CREATE      parent       mode | node << 32           uid | gid<<32 name, target of a link
 //!    3 LINK        parent       0                           0             name
 //!    4 UNLINK      parent       0                           0             name
@@ -82,7 +82,6 @@ const SET_ATIME: u64 = 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Fields {
     kind: u8,
-    digest: u32,
     inode: u64,
     a: u64,
     b: u64,
@@ -101,7 +100,7 @@ impl LogRecord {
     /// Adds the head to `heads` and the inline bytes to `inline`.
     pub(super) fn encode(&self, heads: &mut Vec<u8>, inline: &mut Vec<u8>) {
         let before = inline.len();
-        let Fields { kind, digest, inode, a, b, c } = match &self.change {
+        let Fields { kind, inode, a, b, c } = match &self.change {
             LogChange::Tree(change) => fields_of(change, inline),
             LogChange::Retired(segment) => {
                 Fields { kind: 13, a: u64::from(*segment), ..Fields::default() }
@@ -109,7 +108,7 @@ impl LogRecord {
         };
         heads.extend([kind, self.class.index() as u8]);
         heads.extend(((inline.len() - before) as u16).to_le_bytes());
-        heads.extend(digest.to_le_bytes());
+        heads.extend([0; 4]);
         for word in [inode, a, b, c, self.client.0, self.number, self.time.0] {
             heads.extend(word.to_le_bytes());
         }
@@ -118,13 +117,15 @@ impl LogRecord {
     /// Takes a head from `heads` and its inline bytes from `inline`.
     pub(super) fn decode(heads: &mut ByteReader<'_>, inline: &mut ByteReader<'_>) -> Option<Self> {
         let (kind, class, length) = (heads.u8()?, heads.u8()?, heads.u16()?);
-        let digest = heads.u32()?;
+        if heads.u32()? != 0 {
+            return None;
+        }
         let (inode, a, b, c) = (heads.u64()?, heads.u64()?, heads.u64()?, heads.u64()?);
         let (client, number) = (ClientId(heads.u64()?), heads.u64()?);
         let time = WallNs(heads.u64()?);
         let class = *Class::ALL.get(usize::from(class))?;
         let mut bytes = ByteReader::new(inline.run(usize::from(length))?);
-        let fields = Fields { kind, digest, inode, a, b, c };
+        let fields = Fields { kind, inode, a, b, c };
         let change = match kind {
             13 => LogChange::Retired(u32::try_from(a).ok()?),
             _ => LogChange::Tree(change_of(fields, &mut bytes)?),
@@ -145,7 +146,7 @@ impl LogRecord {
     }
 
     /// Returns the length of the body and its digest, if it has one.
-    pub fn body(&self) -> Option<(u32, u32)> {
+    pub fn body(&self) -> Option<(u32, u64)> {
         match self.change {
             LogChange::Tree(TreeChange::Write { length, digest, .. }) => Some((length, digest)),
             _ => None,
@@ -172,19 +173,14 @@ fn node_word(node: &NodeKind, name: u32, inline: &mut Vec<u8>) -> u32 {
 fn fields_of(change: &TreeChange, inline: &mut Vec<u8>) -> Fields {
     let none = Fields::default();
     match change {
-        TreeChange::Write { inode, offset, length, digest } => Fields {
-            kind: 1,
-            digest: *digest,
-            inode: inode.0,
-            a: *offset,
-            b: u64::from(*length),
-            c: 0,
-        },
+        TreeChange::Write { inode, offset, length, digest } => {
+            Fields { kind: 1, inode: inode.0, a: *offset, b: u64::from(*length), c: *digest }
+        }
         TreeChange::Create { inode, parent, name, node, mode, uid, gid } => {
             inline.extend(name.bytes());
             let node = node_word(node, name.bytes().len() as u32, inline);
             let (b, c) = (pair(*mode, node), pair(*uid, *gid));
-            Fields { kind: 2, inode: inode.0, a: parent.0, b, c, ..none }
+            Fields { kind: 2, inode: inode.0, a: parent.0, b, c }
         }
         TreeChange::Link { inode, parent, name } => {
             inline.extend(name.bytes());
@@ -211,7 +207,7 @@ fn fields_of(change: &TreeChange, inline: &mut Vec<u8>) -> Fields {
             inline.extend(set.atime.iter().flat_map(|time| time.0.to_le_bytes()));
             let b = u64::from(set.mode.unwrap_or(0)) | bits << 32;
             let c = set.owner.map_or(0, |(uid, gid)| pair(uid, gid));
-            Fields { kind: 7, inode: inode.0, a: set.mtime.map_or(0, |time| time.0), b, c, ..none }
+            Fields { kind: 7, inode: inode.0, a: set.mtime.map_or(0, |time| time.0), b, c }
         }
         TreeChange::SetXattr { inode, name, value } => {
             inline.extend(name.bytes());
@@ -233,7 +229,7 @@ fn fields_of(change: &TreeChange, inline: &mut Vec<u8>) -> Fields {
 }
 
 fn change_of(fields: Fields, inline: &mut ByteReader<'_>) -> Option<TreeChange> {
-    let Fields { kind, digest, inode, a, b, c } = fields;
+    let Fields { kind, inode, a, b, c } = fields;
     let inode = InodeId(inode);
     let mut name = |length: Option<usize>| {
         let length = length.unwrap_or(inline.remaining().len());
@@ -242,7 +238,7 @@ fn change_of(fields: Fields, inline: &mut ByteReader<'_>) -> Option<TreeChange> 
     Some(match kind {
         1 => {
             let length = u32::try_from(b).ok().filter(|length| (1..=BODY_MAX).contains(length))?;
-            TreeChange::Write { inode, offset: a, length, digest }
+            TreeChange::Write { inode, offset: a, length, digest: c }
         }
         2 => {
             let ((mode, node), (uid, gid)) = (halves(b), halves(c));

@@ -55,7 +55,7 @@ pub(super) struct FileRange {
 pub(super) enum RecoveryStep {
     /// To see bytes, at most [`PIECE`]: answered by [`Recovery::give_bytes`].
     Bytes(FileRange),
-    /// To know the CRC-32C of bytes, at most a body: answered by [`Recovery::give_digest`].
+    /// To know the XXH3 of bytes, at most a body: answered by [`Recovery::give_digest`].
     Digest(FileRange),
     /// Nothing: this is what it found.
     Found(alloc::boxed::Box<Recovered>),
@@ -305,7 +305,7 @@ impl Recovery {
     }
 
     /// Takes the digest that it asked for; none where the file ends before.
-    pub(super) fn give_digest(&mut self, answer: Result<Option<u32>, Fault>) {
+    pub(super) fn give_digest(&mut self, answer: Result<Option<u64>, Fault>) {
         let phase = core::mem::replace(&mut self.phase, RecoveryPhase::Over);
         let RecoveryPhase::Bodies { header, digest, records, mut sound } = phase else { return };
         let found = match answer {
@@ -601,7 +601,7 @@ impl Recovery {
 }
 
 /// Returns place, length and digest of each body of a group.
-fn body_places(header: &GroupHeader, records: &[LogRecord]) -> Vec<(LogPlace, u32, u32)> {
+fn body_places(header: &GroupHeader, records: &[LogRecord]) -> Vec<(LogPlace, u32, u64)> {
     let mut block = header.place.block + header.front_blocks();
     let bodies = records.iter().filter_map(LogRecord::body);
     let place = bodies.map(|(length, digest)| {

@@ -139,9 +139,10 @@ impl LogState {
         for (id, body) in &self.bodies {
             put_words(&mut bytes, &[id.group.0]);
             bytes.extend(id.index.to_le_bytes());
-            for word in [body.place.segment, body.place.block, body.length, body.digest] {
+            for word in [body.place.segment, body.place.block, body.length] {
                 bytes.extend(word.to_le_bytes());
             }
+            put_words(&mut bytes, &[body.digest]);
             bytes.push(u8::from(body.condition == BodyCondition::Damaged));
         }
         put_words(&mut bytes, &[self.clients.len() as u64]);
@@ -212,7 +213,7 @@ fn read_state(rest: &mut ByteReader<'_>, inodes_max: u32) -> Option<LogState> {
     for _ in 0..rest.u64()? {
         let id = BodyId { group: GroupNumber(rest.u64()?), index: rest.u16()? };
         let place = LogPlace { segment: rest.u32()?, block: rest.u32()? };
-        let (length, digest) = (rest.u32()?, rest.u32()?);
+        let (length, digest) = (rest.u32()?, rest.u64()?);
         let condition = match rest.u8()? {
             0 => BodyCondition::Sound,
             1 => BodyCondition::Damaged,

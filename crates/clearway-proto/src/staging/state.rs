@@ -18,8 +18,8 @@ pub struct BodyPlace {
     pub place: LogPlace,
     /// Bytes.
     pub length: u32,
-    /// The CRC-32C of them all: a reader checks it before it believes any of them.
-    pub digest: u32,
+    /// The XXH3 of them all: a reader checks it before it believes any of them.
+    pub digest: u64,
     /// Bytes of it that files have.
     pub live: u32,
     /// Whether recovery found its bytes damaged.

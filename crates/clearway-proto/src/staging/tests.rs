@@ -115,8 +115,12 @@ fn header() -> GroupHeader {
 fn header__fields_are_where_the_documentation_says() {
     let mut front = GroupFront::default();
     front.push(&record(LogChange::Tree(TreeChange::Truncate { inode: InodeId(2), size: 5 })));
-    let change =
-        TreeChange::Write { inode: InodeId(2), offset: 5, length: 4097, digest: 0x0605_0403 };
+    let change = TreeChange::Write {
+        inode: InodeId(2),
+        offset: 5,
+        length: 4097,
+        digest: 0x0a09_0807_0605_0403,
+    };
     front.push(&record(LogChange::Tree(change)));
     let (bytes, finished, digest) = front.finish(header());
     assert_eq!((bytes.len(), front.blocks()), (BLOCK, 1 + 2));
@@ -124,12 +128,12 @@ fn header__fields_are_where_the_documentation_says() {
     let bytes_at = [8, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76].map(|at| bytes[at]);
     assert_eq!(bytes_at, [9, 8, 7, 6, 5, 4, 3, 2, 2, 0, 2]);
     assert_eq!(bytes[84..88], digest.to_le_bytes());
-    assert_eq!((bytes[128], bytes[192], &bytes[196..200]), (10, 1, &[3, 4, 5, 6][..]));
+    assert_eq!((bytes[128], bytes[192], &bytes[224..232]), (10, 1, &[3, 4, 5, 6, 7, 8, 9, 10][..]));
     assert_eq!(GroupHeader::parse(&bytes), Some((finished, digest)));
     let records = finished.records_in(&bytes).expect("two records");
     assert_eq!(
         records.iter().map(LogRecord::body).collect::<Vec<_>>(),
-        [None, Some((4097, 0x0605_0403))]
+        [None, Some((4097, 0x0a09_0807_0605_0403))]
     );
     for byte in 0..bytes.len() {
         let mut other = bytes.clone();

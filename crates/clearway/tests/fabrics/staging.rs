@@ -6,7 +6,7 @@
 //! sectors, and the node starts again. What the log finds then is what the first calls of the
 //! program made, for some number of calls that is at least that of the durable ones.
 
-use clearway_proto::base::{BitsPerSec, Bytes, Class, RandomKey, Rank, crc32c};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, RandomKey, Rank, xxh3};
 use clearway_proto::staging::{
     ByteSource, ClientId, EntryName, InodeId, LogCommand, LogConfig, LogEvent, LogId, LogOrigin,
     LogState, NodeKind, StagingLog, TreeChange, WallNs,
@@ -97,7 +97,7 @@ fn call(number: u64) -> LogCommand {
         (create, Span::EMPTY)
     } else {
         let bytes = vec![inode.0 as u8; LENGTH as usize];
-        let (offset, length, digest) = (3, LENGTH, crc32c(&bytes));
+        let (offset, length, digest) = (3, LENGTH, xxh3(&bytes));
         let body = Span { region: ARENA, offset: inode.0 * SLOT, length };
         (TreeChange::Write { inode, offset, length, digest }, body)
     };

@@ -141,8 +141,8 @@ pub enum TreeChange {
         offset: u64,
         /// How many, at most [`super::BODY_MAX`].
         length: u32,
-        /// The CRC-32C of the bytes.
-        digest: u32,
+        /// The XXH3 of the bytes.
+        digest: u64,
     },
     /// Makes a file, a directory, or what else has a name.
     Create {

@@ -1,7 +1,7 @@
 //! What a log does in single cases: how many operations a call costs, what a full log takes, what a
 //! failed disk leads to, and the sentences of all that.
 
-use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, crc32c};
+use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, crc32c, xxh3};
 use clearway_proto::staging::{
     ByteSource, ClientId, EntryName, InodeId, LogCommand, LogError, LogEvent, LogId, LogOrigin,
     NodeKind, TreeChange, TreeError, WallNs,
@@ -42,7 +42,7 @@ fn append(machine: &mut Machine, number: u64, change: TreeChange) {
 
 /// Writes `length` bytes at the beginning of a file, from the beginning of the arena.
 fn write(machine: &mut Machine, number: u64, inode: u64, length: u32) {
-    let digest = crc32c(&machine.arena[..length as usize]);
+    let digest = xxh3(&machine.arena[..length as usize]);
     let change = TreeChange::Write { inode: InodeId(inode), offset: 0, length, digest };
     let body = Span { region: ARENA, offset: 0, length };
     let (client, class) = (CLIENT, Class::Bulk);
@@ -274,6 +274,35 @@ fn open__files_that_are_no_log_are_refused_in_a_sentence() {
         LogError::Version(3).to_string(),
         "the log has format 3, which this release does not read"
     );
+}
+
+/// An application may put a CRC behind each of its blocks: then all blocks have the same CRC.
+#[test]
+fn open__an_old_block_with_the_same_crc_is_not_taken_for_a_body_that_never_arrived() {
+    let with_crc = |first: u8| {
+        let mut bytes = vec![first; 4092];
+        let check = crc32c(&bytes);
+        bytes.extend(check.to_le_bytes());
+        bytes
+    };
+    let mut machine = log();
+    append(&mut machine, 1, create(2, "a"));
+    machine.arena[..4096].copy_from_slice(&with_crc(1));
+    write(&mut machine, 2, 2, 4096);
+    end_all(&mut machine);
+    assert_eq!(said(&mut machine).last(), Some(&durable(2)));
+    machine.arena[..4096].copy_from_slice(&with_crc(2));
+    write(&mut machine, 3, 2, 4096);
+    // The front of the group reaches the disk, its body does not; an older block lies there.
+    machine.end(0, None).expect("the front is written");
+    let body = machine.disk.pending.pop().expect("the write of the body");
+    machine.disk.put(body.file, body.at, &with_crc(3));
+    let found = Machine::open(machine.disk.crashed(CrashKind::Kill), LogOrigin::Existing, None);
+    let found = found.expect("the log");
+    assert_eq!(found.state().highest(CLIENT), 2, "the call that is not durable is not there");
+    let content = found.state().tree().content(InodeId(2)).expect("the file");
+    let (length, source) = content.sources(0, content.size())[0];
+    assert_eq!(found.body(source, length as usize), Ok(with_crc(1)));
 }
 
 #[test]

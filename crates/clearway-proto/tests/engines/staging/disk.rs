@@ -189,6 +189,12 @@ impl TrialDisk {
         bytes[56..60].copy_from_slice(&digest.to_le_bytes());
     }
 
+    /// Puts bytes where they are safe.
+    pub(super) fn put(&mut self, file: FileId, at: usize, bytes: &[u8]) {
+        Rc::make_mut(self.safe.get_mut(&file).unwrap())[at..at + bytes.len()]
+            .copy_from_slice(bytes);
+    }
+
     /// Flips a bit of what is safe.
     pub(super) fn flip(&mut self, file: FileId, byte: usize, bit: u32) {
         Rc::make_mut(self.safe.get_mut(&file).unwrap())[byte] ^= 1 << bit;

@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use clearway_proto::base::{LocalNs, crc32c};
 use clearway_proto::staging::{
-    ClientId, GroupHeader, LogCommand, LogConfig, LogEvent, LogRecord, LogState, StagingLog,
-    TreeChange,
+    ClientId, GroupHeader, LogCommand, LogConfig, LogEvent, LogState, StagingLog, TreeChange,
 };
 use clearway_proto::wire::{
     Arrival, Effect, Engine, FileId, FileKind, Input, More, Operation, Out, Span, Status, Token,
@@ -73,8 +72,6 @@ pub(super) enum PlantedLogFault {
     ForgetsBodyDigests,
     /// Recovery believes every front.
     BelievesFronts,
-    /// Recovery believes every body.
-    BelievesBodies,
     /// The superblock says that nothing is durable.
     NeverNotes,
     /// Recovery does not look at the last segment.
@@ -96,7 +93,7 @@ pub(super) enum PlantedLogFault {
 }
 
 impl PlantedLogFault {
-    pub(super) const ALL: [Self; 32] = [
+    pub(super) const ALL: [Self; 31] = [
         Self::NeverSyncs,
         Self::NeverSyncsSnapshots,
         Self::SkipsSyncsOfOpening,
@@ -119,7 +116,6 @@ impl PlantedLogFault {
         Self::ForgetsNumbers,
         Self::ForgetsBodyDigests,
         Self::BelievesFronts,
-        Self::BelievesBodies,
         Self::NeverNotes,
         Self::OverlooksSegment,
         Self::OneSnapshotFile,
@@ -151,8 +147,6 @@ pub(super) struct FaultyLog {
     made_up: VecDeque<Token>,
     /// Ends that the engine had already.
     swallowed: Vec<Token>,
-    /// Digests of bodies that recovery asks for next.
-    expected: VecDeque<u32>,
     is_open: bool,
     has_drain: bool,
     /// Digests of headers that were changed, by those that the engine computed.
@@ -169,7 +163,6 @@ impl FaultyLog {
             asked: BTreeMap::new(),
             made_up: VecDeque::new(),
             swallowed: Vec::new(),
-            expected: VecDeque::new(),
             is_open: false,
             has_drain: false,
             changed: BTreeMap::new(),
@@ -300,9 +293,6 @@ impl FaultyLog {
                 }
                 return None;
             }
-            (PlantedLogFault::BelievesBodies, None) if !self.is_open => {
-                end.1 = self.expected.pop_front().map_or(value, u64::from);
-            }
             _ => {}
         }
         Some(Input::Arrival(Arrival::Done { token, status: end.0, value: end.1, at }))
@@ -312,10 +302,6 @@ impl FaultyLog {
         match fault {
             PlantedLogFault::BelievesFronts if bytes.starts_with(b"CLWYGRP") => {
                 refit(&mut bytes[..BLOCK]);
-            }
-            PlantedLogFault::BelievesBodies => {
-                let records = records(bytes);
-                self.expected = records.iter().filter_map(|r| Some(r.body()?.1)).collect();
             }
             PlantedLogFault::OverlooksSegment
                 if GroupHeader::parse(bytes).is_some_and(|(h, _)| h.place.segment == 2) =>
@@ -423,7 +409,7 @@ impl FaultyLog {
                 for head in
                     heads.into_iter().filter(|head| bytes[*head] == WRITE).collect::<Vec<_>>()
                 {
-                    bytes[head + 4..head + 8].fill(0);
+                    bytes[head + 32..head + 40].fill(0);
                 }
             }
             PlantedLogFault::SharesFrontMemory if is_front => into.offset = 0,
@@ -502,12 +488,6 @@ impl FaultyLog {
 
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-}
-
-/// Returns the records of a front of one block.
-fn records(bytes: &[u8]) -> Vec<LogRecord> {
-    let header = GroupHeader::parse(bytes);
-    header.and_then(|(header, _)| header.records_in(bytes)).unwrap_or_default()
 }
 
 /// Returns where the heads of a front begin that is whole here.

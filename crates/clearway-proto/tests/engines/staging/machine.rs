@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use clearway_proto::base::{Bytes, LocalNs, crc32c};
+use clearway_proto::base::{Bytes, LocalNs, xxh3};
 use clearway_proto::staging::{
     BodyCondition, ByteSource, LogCommand, LogConfig, LogEvent, LogId, LogOrigin, LogState, WallNs,
 };
@@ -55,12 +55,6 @@ pub(super) fn blank() -> TrialDisk {
     disk
 }
 
-/// An answer that is there at once.
-enum Answer {
-    Shown(Token, Vec<u8>),
-    Digest(Token, u32),
-}
-
 pub(super) struct Machine {
     pub(super) log: FaultyLog,
     pub(super) disk: TrialDisk,
@@ -68,7 +62,8 @@ pub(super) struct Machine {
     pub(super) arena: Vec<u8>,
     pub(super) now: LocalNs,
     pub(super) events: VecDeque<LogEvent>,
-    answers: VecDeque<Answer>,
+    /// Bytes that the engine asked to see.
+    shown: VecDeque<(Token, Vec<u8>)>,
     out: Out<LogEvent>,
 }
 
@@ -86,7 +81,7 @@ impl Machine {
             arena: vec![0; SLOT * SLOTS],
             now: LocalNs(0),
             events: VecDeque::new(),
-            answers: VecDeque::new(),
+            shown: VecDeque::new(),
             out: Out::with_limit(64),
         };
         machine.give(Input::Boot { incarnation: 0 });
@@ -134,18 +129,9 @@ impl Machine {
             self.take_effects();
             more = if more == More::Yes {
                 self.log.input(self.now, Input::Tick, &mut self.out)
-            } else if let Some(answer) = self.answers.pop_front() {
-                let now = self.now;
-                let arrival = match &answer {
-                    Answer::Shown(token, bytes) => Arrival::Shown { token: *token, bytes },
-                    Answer::Digest(token, digest) => Arrival::Done {
-                        token: *token,
-                        status: Status::Complete,
-                        value: u64::from(*digest),
-                        at: now,
-                    },
-                };
-                self.log.input(now, Input::Arrival(arrival), &mut self.out)
+            } else if let Some((token, bytes)) = self.shown.pop_front() {
+                let arrival = Arrival::Shown { token, bytes: &bytes };
+                self.log.input(self.now, Input::Arrival(arrival), &mut self.out)
             } else {
                 return;
             };
@@ -176,11 +162,7 @@ impl Machine {
                 }
                 Operation::Show { of, token } => {
                     let bytes = self.memory(of).to_vec();
-                    self.answers.push_back(Answer::Shown(token, bytes));
-                }
-                Operation::Digest { of, token } => {
-                    let digest = crc32c(self.memory(of));
-                    self.answers.push_back(Answer::Digest(token, digest));
+                    self.shown.push_back((token, bytes));
                 }
                 Operation::File { kind, file, at, memory, token, .. } => {
                     let bytes = self.memory(memory).to_vec();
@@ -237,7 +219,7 @@ impl Machine {
         }
         let file = segment_files()[place.place.segment as usize];
         let whole = self.disk.read(file, place.place.offset() as usize, place.length as usize);
-        if crc32c(&whole) != place.digest {
+        if xxh3(&whole) != place.digest {
             return Err(format!("{body:?} is not there any more: {place:?}"));
         }
         let skip = skip as usize;

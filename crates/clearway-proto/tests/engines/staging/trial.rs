@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use clearway_proto::base::{Class, Nanos, RandomKey, RandomStream, crc32c};
+use clearway_proto::base::{Class, Nanos, RandomKey, RandomStream, xxh3};
 use clearway_proto::staging::{
     AttributeSet, ClientId, EntryName, InodeId, LogCommand, LogError, LogEvent, LogId, LogOrigin,
     NodeKind, SpecialKind, SpecialNode, TreeChange, WallNs,
@@ -259,7 +259,7 @@ impl Trial {
         let bytes: Vec<u8> = (0..length).map(|_| self.stream.next_u64() as u8).collect();
         let change = match change {
             TreeChange::Write { inode, offset, .. } => {
-                TreeChange::Write { inode, offset, length: length as u32, digest: crc32c(&bytes) }
+                TreeChange::Write { inode, offset, length: length as u32, digest: xxh3(&bytes) }
             }
             other => other,
         };
