@@ -410,10 +410,10 @@ impl Root {
         if let Some(polls) = &mut state.polls {
             polls.set_window(control.window());
         }
-        if control.is_below_floor(now) {
+        if let Some(place) = control.below_floor(now) {
             control.recover();
-            let slowest = state.config.members.get(usize::from(merged.slowest));
-            slowest
+            let named = state.config.members.get(usize::from(place));
+            named
                 .into_iter()
                 .for_each(|member| out.notify(BroadcastEvent::BelowFloor { rank: member.rank }));
         }

@@ -11,9 +11,10 @@
 //!
 //! A member is *below the floor* when it loses, most members do not, and less than a sixteenth of
 //! what those take comes to it. What they take is the configured rate, or the highest at which most
-//! lost nothing, and less than a rate at which most lost. One that stays below is named after
-//! [`PATIENCE`]: the application decides whether the others go on without it. Where most lose it is
-//! the network that is slow, and nobody is below.
+//! lost nothing, and less than a rate at which most lost. Which one that is, a single report does not
+//! say: another one, whose process did not run for a moment, can be the last in it. So the one that
+//! was the last for most of the time is named, after [`PATIENCE`]: the application decides whether the
+//! others go on without it. Where most lose it is the network that is slow, and nobody is below.
 //!
 //! # Source
 //! Slow start, additive increase and multiplicative decrease, and one reaction in a round (RFC 5681,
@@ -22,6 +23,8 @@
 //!
 //! # Invariants
 //! I1. The rate is never above the configured one, the window never above the configured one.
+
+use alloc::collections::BTreeMap;
 
 use super::frame::ProgressReport;
 use super::rate_control::{LOST, MARKED};
@@ -58,6 +61,31 @@ struct PacingRound {
     is_cut: bool,
 }
 
+/// The time since some member is below the floor.
+#[derive(Debug)]
+struct BelowFloor {
+    since: LocalNs,
+    /// The last member in the last report, and when that came.
+    last: (u16, LocalNs),
+    /// How long each member was the last.
+    lasting: BTreeMap<u16, Nanos>,
+}
+
+impl BelowFloor {
+    /// Counts the time since the last report for the member that was the last in it.
+    fn count(&mut self, slowest: u16, now: LocalNs) {
+        let (before, at) = core::mem::replace(&mut self.last, (slowest, now));
+        let lasting = self.lasting.entry(before).or_insert(Nanos::ZERO);
+        *lasting = Nanos(lasting.0.saturating_add(now.since(at).0));
+    }
+
+    /// Returns the member that was the last for most of the time.
+    fn member(&self) -> u16 {
+        let longest = self.lasting.iter().max_by_key(|(_, lasting)| **lasting);
+        longest.map_or(self.last.0, |(place, _)| *place)
+    }
+}
+
 /// The root's window and rate.
 #[derive(Debug)]
 pub(super) struct WindowControl {
@@ -70,7 +98,7 @@ pub(super) struct WindowControl {
     /// The highest rate at which most members lost nothing, and the lowest at which most lost.
     taken: u64,
     refused: u64,
-    below_since: Option<LocalNs>,
+    below: Option<BelowFloor>,
 }
 
 /// What a report tells, and when.
@@ -101,7 +129,7 @@ impl WindowControl {
             round: PacingRound::default(),
             taken: 0,
             refused: u64::MAX,
-            below_since: None,
+            below: None,
         }
     }
 
@@ -121,14 +149,17 @@ impl WindowControl {
 
     /// Takes a report of all.
     pub(super) fn reported(&mut self, report: &PacingReport<'_>) {
-        let ProgressReport { lost, losing, marked, alive, received, .. } = *report.merged;
+        let ProgressReport { lost, losing, marked, alive, received, slowest, .. } = *report.merged;
+        if let Some(below) = &mut self.below {
+            below.count(slowest, report.now);
+        }
         let took = report.now.since(self.round.began);
         let is_over = received >= self.round.until && took >= report.trip;
         let is_bad = lost > LOST || marked > MARKED;
         let is_of_most = u64::from(losing) * 2 > u64::from(alive);
         if is_of_most {
             self.refused = self.refused.min(self.rate.0);
-            self.below_since = None;
+            self.below = None;
         }
         if is_bad && !self.round.is_cut {
             self.round.is_cut = true;
@@ -142,7 +173,9 @@ impl WindowControl {
         // No more than had left can have come until now.
         let came_most = rate_of(until.saturating_sub(from), report.packet, took);
         if losing > 0 && !is_of_most && until > from && came_most < self.floor() {
-            self.below_since.get_or_insert(began);
+            let last = (slowest, report.now);
+            let begin = || BelowFloor { since: began, last, lasting: BTreeMap::new() };
+            self.below.get_or_insert_with(begin);
         }
         if !is_over {
             return;
@@ -165,7 +198,7 @@ impl WindowControl {
             let rate = came.saturating_mul(2).max(self.rate.0 / 2).max(LEAST_RATE.0);
             self.rate = BitsPerSec(rate.min(most));
             if came >= self.floor() {
-                self.below_since = None;
+                self.below = None;
             }
         }
         self.round =
@@ -177,14 +210,15 @@ impl WindowControl {
         self.most.map_or(self.taken, |most| most.0).min(self.refused) / FLOOR
     }
 
-    /// Returns whether the slowest member has been below the floor for too long.
-    pub(super) fn is_below_floor(&self, now: LocalNs) -> bool {
-        self.below_since.is_some_and(|since| now.since(since) > PATIENCE)
+    /// Returns the member that has been below the floor for too long.
+    pub(super) fn below_floor(&self, now: LocalNs) -> Option<u16> {
+        let below = self.below.as_ref().filter(|below| now.since(below.since) > PATIENCE);
+        below.map(BelowFloor::member)
     }
 
     /// Begins anew from the present window, after the slowest member was named.
     pub(super) fn recover(&mut self) {
-        (self.phase, self.below_since) = (GrowthPhase::Doubling, None);
+        (self.phase, self.below) = (GrowthPhase::Doubling, None);
     }
 }
 
@@ -277,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn is_below_floor__one_that_loses_where_most_do_not_for_longer_than_the_patience() {
+    fn below_floor__one_that_loses_where_most_do_not_for_longer_than_the_patience() {
         // Twenty packets in a round, and a loss in each: 1 Mb/s come.
         let slow = |losing, most| {
             let mut control = begins(most);
@@ -286,14 +320,38 @@ mod tests {
                 report(&mut control, (0, losing), (received, edge), at * 160_000);
                 report(&mut control, (500_000, losing), (received, edge), at * 160_000 + 1);
             }
-            control.is_below_floor(LocalNs(12_000_000_000))
+            let named = control.below_floor(LocalNs(12_000_000_000));
+            control.recover();
+            (named, control.below_floor(LocalNs(22_000_000_000)))
         };
-        assert!(slow(1, None), "1 Mb/s where most took 100");
-        assert!(!slow(6, None), "where most lose it is the network");
-        assert!(!slow(1, Some(10)), "a tenth is slow, and waited for");
+        assert_eq!(slow(1, None), (Some(3), None), "1 Mb/s where most took 100");
+        assert_eq!(slow(6, None), (None, None), "where most lose it is the network");
+        assert_eq!(slow(1, Some(10)), (None, None), "a tenth is slow, and waited for");
+    }
+
+    #[test]
+    fn below_floor__is_the_one_that_was_the_last_for_most_of_the_time() {
         let mut control = begins(None);
-        control.below_since = Some(LocalNs(0));
-        control.recover();
-        assert!(!control.is_below_floor(LocalNs(10_000_000_000)));
+        let mut tell = |slowest, at: u64| {
+            let received = at / 160_000 * 20;
+            let merged = ProgressReport { received, lost: 500_000, losing: 1, slowest, ..NOTHING };
+            let (packet, now) = (Bytes(1_000), LocalNs(at * 1_000));
+            let (edge, wait) = (received + 20, Nanos::ZERO);
+            control.reported(&PacingReport {
+                merged: &merged,
+                edge,
+                trip: TRIP,
+                packet,
+                wait,
+                now,
+            });
+            control.below_floor(now)
+        };
+        // Member 1 is the last for a moment in each round, and when the time is over.
+        let named = (0..40).flat_map(|round| {
+            let at = round * 160_000;
+            [tell(3, at), tell(1, at + 150_000)]
+        });
+        assert_eq!(named.flatten().next(), Some(3));
     }
 }
