@@ -4,7 +4,7 @@
 //! # Model
 //! A thread of the program takes the lock, gives a command, steps, and lets go. A thread that waits
 //! steps as long as it waits ([`SharedEngine::poll`]). The *progress thread* answers peers while
-//! the program computes: it sleeps on the wire's descriptor without holding the lock, and pauses
+//! the program computes: it sleeps on the wire's descriptors without holding the lock, and pauses
 //! while other threads step, so that they do not contend for each packet.
 //!
 //! # Invariants
@@ -14,7 +14,7 @@
 //! # Not here
 //! What the events mean: the application, which every step is given.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use clearway_proto::wire::{Applier, Driver, Engine, Wire};
 
 use crate::fair_lock::FairLock;
 use crate::near::{YIELD_TO_NOBODY, nap_after};
-use crate::waiting::{self, REST_MAX, Rest, Waitable};
+use crate::waiting::{REST_MAX, Rest, Waitable, WakeDescriptors};
 use crate::wake_signal::WakeSignal;
 use crate::{RuntimeError, clock};
 
@@ -140,12 +140,12 @@ impl<E: Engine> SharedEngine<E> {
 
     /// Returns when `ready` does, for a thread that waits for peers. `poll` polls the engine and
     /// says whether that did anything; while it does, or did lately, this thread does not sleep.
-    /// Then it sleeps until the wire behind `descriptor` may have something, at most for a part of
+    /// Then it sleeps until the wire behind `descriptors` may have something, at most for a part of
     /// the time that it waited: what it waits for may have come to another thread, or from a
     /// neighbour.
     pub fn wait(
         &self,
-        descriptor: Option<&OwnedFd>,
+        descriptors: Option<&WakeDescriptors>,
         mut ready: impl FnMut() -> bool,
         mut poll: impl FnMut() -> bool,
     ) {
@@ -170,28 +170,28 @@ impl<E: Engine> SharedEngine<E> {
                 let is_alone = clock::now().since(now) < YIELD_TO_NOBODY;
                 polls = if is_alone { POLLS } else { 1 };
             } else {
-                rest(descriptor, nap_after(waited));
+                rest(descriptors, nap_after(waited));
                 polls = 1;
             }
         }
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns a descriptor on which a waiting thread can sleep, if the wire has one.
+    /// Returns descriptors on which a waiting thread can sleep, if the wire has some.
     ///
     /// # Errors
     /// The system has no room for another descriptor.
-    pub fn wake_descriptor(&self) -> Result<Option<OwnedFd>, RuntimeError> {
-        self.lock().wire.wake_descriptor().map_err(RuntimeError::system("duplicate a descriptor"))
+    pub fn wake_descriptors(&self) -> Result<Option<WakeDescriptors>, RuntimeError> {
+        self.lock().wire.wake_descriptors().map_err(RuntimeError::system("duplicate a descriptor"))
     }
 
     /// Answers peers while nobody else steps, until [`SharedEngine::end`]: what the thread of its own
-    /// does. `descriptor` is from [`SharedEngine::wake_descriptor`]. `after` is called behind each
+    /// does. `descriptors` are from [`SharedEngine::wake_descriptors`]. `after` is called behind each
     /// step, without the lock; `has_more` says whether it has to be called again soon. A thread
     /// that makes it so calls [`SharedEngine::wake`] afterwards.
     pub fn attend<A: Application<E>>(
         &self,
-        descriptor: Option<&OwnedFd>,
+        descriptors: Option<&WakeDescriptors>,
         application: &mut A,
         after: &mut dyn FnMut(&mut A),
         has_more: &dyn Fn() -> bool,
@@ -215,13 +215,12 @@ impl<E: Engine> SharedEngine<E> {
             let rest = if did { Rest::Again } else { locked.wire.rest() };
             drop(locked);
             after(application);
-            match (rest, descriptor) {
+            match (rest, descriptors) {
                 (Rest::Again, _) => {}
-                (Rest::Descriptor, Some(descriptor)) => {
+                (Rest::Descriptor, Some(descriptors)) => {
                     self.is_asleep.store(true, Ordering::SeqCst);
                     if !has_more() {
-                        let (wire, signal) = (Some(descriptor.as_fd()), [self.signal.as_fd()]);
-                        waiting::ready(wire, Some(timeout), &signal);
+                        descriptors.sleep(timeout, &[self.signal.as_fd()]);
                         self.signal.clear();
                     }
                     self.is_asleep.store(false, Ordering::SeqCst);
@@ -242,11 +241,11 @@ impl<E: Engine> SharedEngine<E> {
     }
 }
 
-/// Sleeps until the wire behind `descriptor` may have something, at most for `timeout`.
-fn rest(descriptor: Option<&OwnedFd>, timeout: Nanos) {
-    match descriptor {
-        Some(descriptor) => {
-            waiting::ready(Some(descriptor.as_fd()), Some(timeout), &[]);
+/// Sleeps until the wire behind `descriptors` may have something, at most for `timeout`.
+fn rest(descriptors: Option<&WakeDescriptors>, timeout: Nanos) {
+    match descriptors {
+        Some(descriptors) => {
+            descriptors.sleep(timeout, &[]);
         }
         None => std::thread::sleep(Duration::from_nanos(timeout.0)),
     }

@@ -26,7 +26,7 @@
 //! Which ranks are of this host (launch).
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::{
@@ -38,8 +38,7 @@ use crate::RuntimeError;
 use crate::combined::{copy, passage, weaker};
 use crate::shm::ShmWire;
 use crate::waiting::{
-    CachedDescriptor, Pause, Rest, WaitSource, Waitable, Waiting, Wake, WakeReason, either,
-    rest_of_both,
+    Pause, Rest, WaitSource, Waitable, Waiting, Wake, WakeDescriptors, WakeReason, rest_of_both,
 };
 
 /// Which of the two.
@@ -56,7 +55,6 @@ pub struct JoinedWire<F> {
     far: F,
     capabilities: Capabilities,
     pause: Pause,
-    wake: CachedDescriptor,
     /// Whose arrivals the last poll gave.
     received: JoinedSide,
     /// A body of adopted memory on its way to the near wire.
@@ -90,7 +88,6 @@ impl<F: Wire + WaitSource> JoinedWire<F> {
             far,
             capabilities,
             pause: Pause::new(waiting),
-            wake: CachedDescriptor::default(),
             received: JoinedSide::Far,
             scratch: Vec::new(),
             passage,
@@ -330,8 +327,9 @@ struct JoinedWaitable<'a, F> {
 }
 
 impl<F: WaitSource> Wake for JoinedWaitable<'_, F> {
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        either(self.near.wake_descriptor()?, self.far.wake_descriptor()?)
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
+        let both = (self.near.wake_descriptors()?, self.far.wake_descriptors()?);
+        Ok(WakeDescriptors::of_both(both.0, both.1))
     }
 
     fn rest(&mut self) -> Rest {
@@ -347,9 +345,9 @@ impl<F: WaitSource> WaitSource for JoinedWaitable<'_, F> {
 }
 
 impl<F: Wire + WaitSource> Wake for JoinedWire<F> {
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        let both = (self.near.wake_descriptor()?, self.far.wake_descriptor()?);
-        self.wake.duplicate(|| either(both.0, both.1))
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
+        let both = (self.near.wake_descriptors()?, self.far.wake_descriptors()?);
+        Ok(WakeDescriptors::of_both(both.0, both.1))
     }
 
     fn rest(&mut self) -> Rest {

@@ -24,7 +24,7 @@
 //! Choosing a path.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use clearway_proto::base::{GroupId, LocalNs, Nanos};
 use clearway_proto::wire::{
@@ -36,8 +36,7 @@ use crate::RuntimeError;
 use crate::combined::{copy, passage, weaker};
 use crate::udp::UdpWire;
 use crate::waiting::{
-    CachedDescriptor, Pause, Rest, WaitSource, Waitable, Waiting, Wake, WakeReason, either,
-    rest_of_both,
+    Pause, Rest, WaitSource, Waitable, Waiting, Wake, WakeDescriptors, WakeReason, rest_of_both,
 };
 
 /// Bytes of a passage: as many as one call hands to the kernel at a time, 64 datagrams of Ethernet.
@@ -88,7 +87,6 @@ pub struct MultipathWire<F> {
     second: UdpWire,
     capabilities: Capabilities,
     pause: Pause,
-    wake: CachedDescriptor,
     /// Whose arrivals the last poll gave.
     received: MultipathSide,
     /// By [`MultipathSide`].
@@ -115,7 +113,6 @@ impl<F: Wire + WaitSource> MultipathWire<F> {
             second,
             capabilities,
             pause: Pause::new(waiting),
-            wake: CachedDescriptor::default(),
             received: MultipathSide::First,
             batches,
             answered: Vec::new(),
@@ -379,8 +376,9 @@ struct MultipathWaitable<'a, F> {
 }
 
 impl<F: WaitSource> Wake for MultipathWaitable<'_, F> {
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        either(self.first.wake_descriptor()?, self.second.wake_descriptor()?)
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
+        let both = (self.first.wake_descriptors()?, self.second.wake_descriptors()?);
+        Ok(WakeDescriptors::of_both(both.0, both.1))
     }
 
     fn rest(&mut self) -> Rest {
@@ -413,9 +411,9 @@ impl<F: Wire + WaitSource> WaitSource for MultipathWire<F> {
 }
 
 impl<F: Wire + WaitSource> Wake for MultipathWire<F> {
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        let both = (self.first.wake_descriptor()?, self.second.wake_descriptor()?);
-        self.wake.duplicate(|| either(both.0, both.1))
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
+        let both = (self.first.wake_descriptors()?, self.second.wake_descriptors()?);
+        Ok(WakeDescriptors::of_both(both.0, both.1))
     }
 
     fn rest(&mut self) -> Rest {

@@ -2,13 +2,13 @@
 //! something to give.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::reliable::ReliableWire;
 use clearway_proto::wire::Wire;
 
-use crate::waiting::{Rest, WaitSource, Waitable, Wake, WakeReason};
+use crate::waiting::{Rest, WaitSource, Waitable, Wake, WakeDescriptors, WakeReason};
 
 /// Returns how long until the next poll is wanted though nothing arrives.
 fn patience<W: Wire>(wire: &ReliableWire<W>) -> Option<Nanos> {
@@ -19,8 +19,8 @@ fn patience<W: Wire>(wire: &ReliableWire<W>) -> Option<Nanos> {
 }
 
 impl<W: Wire + Wake> Wake for ReliableWire<W> {
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        self.below_mut().wake_descriptor()
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
+        self.below_mut().wake_descriptors()
     }
 
     fn rest(&mut self) -> Rest {

@@ -1,13 +1,13 @@
 //! The libfabric wire as the progress loop waits for it.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use clearway_ofi::{OfiWire, Rest as OfiRest};
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::{Arrival, Wire, forward_wire};
 use clearway_runtime::waiting::{
-    self, Pause, Rest, WaitSource, Waitable, Waiting, Wake, WakeReason,
+    self, Pause, Rest, WaitSource, Waitable, Waiting, Wake, WakeDescriptors, WakeReason,
 };
 
 /// How long to look away while the provider cannot be waited for: as long as a wake-up takes, so
@@ -34,8 +34,8 @@ impl Libfabric {
 struct PolledWire<'a>(&'a mut OfiWire);
 
 impl Wake for PolledWire<'_> {
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        self.0.wake_descriptor().map(|descriptor| descriptor.try_clone_to_owned()).transpose()
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
+        self.0.wake_descriptor().map(|one| WakeDescriptors::duplicate([one])).transpose()
     }
 
     fn rest(&mut self) -> Rest {
@@ -53,7 +53,7 @@ impl WaitSource for PolledWire<'_> {
         let mut woken = WakeReason::default();
         if found || timeout == Some(Nanos::ZERO) {
             if !extra.is_empty() {
-                woken = waiting::ready(None, Some(Nanos::ZERO), extra);
+                woken = waiting::ready([], Some(Nanos::ZERO), extra);
             }
             woken.wire = found;
             return woken;
@@ -73,8 +73,8 @@ impl WaitSource for PolledWire<'_> {
 }
 
 impl Wake for Libfabric {
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        PolledWire(&mut self.wire).wake_descriptor()
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
+        PolledWire(&mut self.wire).wake_descriptors()
     }
 
     fn rest(&mut self) -> Rest {

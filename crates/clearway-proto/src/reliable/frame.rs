@@ -8,14 +8,14 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | kind in the low four bits, class in the high four |
-//! | 1 | 1 | flags: 1 open, 2 last, 4 skip, 8 answer at once, 16 congestion marked, 32 answers a question, 64 silent |
+//! | 1 | 1 | flags: 1 open, 2 last, 4 skip, 8 answer at once, 16 congestion marked, 32 answers a question, 64 silent, 128 carries an acknowledgement |
 //! | 2 | 2 | generation of the stream |
 //! | 4 | 4 | CRC-32C of the header |
 //! | 8 | 4 | number of the fragment, its low 32 bits |
 //!
 //! | kind | name | continues with |
 //! |---|---|---|
-//! | 1 | data | 4: CRC-32C of the body; 2: region, 6: offset in it (region 65535: position in the inbox); with *last* 4: length of the message, then its header, or the 8 bytes of the word of a write that is not *silent* |
+//! | 1 | data | 4: CRC-32C of the body; 2: region, 6: offset in it (region 65535: position in the inbox); if it *carries* one, the acknowledgement of the stream the other way, 2: its generation, 4: number, and what follows in kind 2, without a bitmap; with *last* 4: length of the message, then its header, or the 8 bytes of the word of a write that is not *silent* |
 //! | 2 | acknowledgement | number: everything below has arrived. 6: position up to which the inbox is free; 1: path, 1: words of the bitmap; 4: newest number; 4: nanoseconds that this answer waited; 8 each: bitmap of what arrived from *number* + 1 on |
 //! | 3 | damaged | number: a body that was not what its digest says |
 //! | 4 | refused | number: a place that does not exist |
@@ -30,6 +30,8 @@ use crate::wire::{PathId, RegionId};
 
 /// Bytes of a data frame before its tail.
 pub(super) const DATA_LENGTH: usize = 24;
+/// Bytes of an acknowledgement that a data frame carries.
+pub(super) const CARRIED_LENGTH: usize = 22;
 /// Bytes that a tail has before the message's own header.
 pub(super) const TAIL_LENGTH: usize = 4;
 /// The longest header of a frame: that of the wires below.
@@ -50,7 +52,7 @@ const AT_ONCE: u8 = 8;
 const MARKED: u8 = 16;
 const ANSWERS: u8 = 32;
 const SILENT: u8 = 64;
-const ALL_FLAGS: u8 = OPEN | LAST | SKIP | AT_ONCE | MARKED | ANSWERS | SILENT;
+const CARRIES: u8 = 128;
 
 /// Where a fragment's body goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +83,33 @@ pub(super) struct FragmentHeader {
     pub(super) at_once: bool,
     pub(super) digest: u32,
     pub(super) place: BodyPlacement,
+    /// What has arrived of the stream the other way.
+    pub(super) carried: Option<CarriedAnswer>,
     pub(super) tail: Option<MessageTrailer>,
+}
+
+impl FragmentHeader {
+    /// Returns how long a frame with it is.
+    pub(super) fn length(&self) -> usize {
+        let tail = match &self.tail {
+            None => 0,
+            Some(MessageTrailer::Message { head, .. }) => TAIL_LENGTH + head.bytes().len(),
+            Some(MessageTrailer::Landed { immediate, .. }) => {
+                TAIL_LENGTH + immediate.map_or(0, |_| size_of::<u64>())
+            }
+        };
+        DATA_LENGTH + self.carried.map_or(0, |_| CARRIED_LENGTH) + tail
+    }
+}
+
+/// An acknowledgement on its way with data: of the stream the other way, as far as nothing of it is
+/// missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CarriedAnswer {
+    pub(super) generation: u16,
+    /// Everything below has arrived; its low 32 bits.
+    pub(super) number: u32,
+    pub(super) acknowledgement: Acknowledgement,
 }
 
 /// What has arrived of a stream.
@@ -159,9 +187,12 @@ impl ReliableFrame {
             return None;
         }
         let class = *Class::ALL.get(usize::from(first >> 4))?;
-        let kind = match (first & 15, flags & !ALL_FLAGS) {
-            (1, 0) => ReliableFrameKind::Data(parse_data(rest, flags)?),
-            (2, 0) => ReliableFrameKind::Acknowledgement(parse_acknowledgement(rest, flags)?),
+        let kind = match (first & 15, flags & CARRIES) {
+            (1, _) => ReliableFrameKind::Data(parse_data(rest, flags)?),
+            (2, 0) => {
+                let acknowledgement = parse_acknowledgement(&mut rest, flags)?;
+                rest.is_empty().then_some(ReliableFrameKind::Acknowledgement(acknowledgement))?
+            }
             (3, 0) if rest.is_empty() => ReliableFrameKind::Damaged,
             (4, 0) if rest.is_empty() => ReliableFrameKind::Refused,
             (5, 0) if rest.is_empty() => ReliableFrameKind::Unknown,
@@ -181,6 +212,9 @@ impl ReliableFrameKind {
                     | flag(data.tail.is_some(), LAST)
                     | flag(data.is_skipped, SKIP)
                     | flag(data.at_once, AT_ONCE)
+                    | data.carried.map_or(0, |carried| {
+                        CARRIES | flag(carried.acknowledgement.is_marked, MARKED)
+                    })
                     | flag(
                         matches!(data.tail, Some(MessageTrailer::Landed { immediate: None, .. })),
                         SILENT,
@@ -201,6 +235,10 @@ impl ReliableFrameKind {
 fn put_data(head: &mut Head<FRAME_MAX>, data: &FragmentHeader) {
     head.put(&data.digest.to_le_bytes()).put(&data.place.region.0.to_le_bytes());
     head.put(&data.place.offset.to_le_bytes()[..6]);
+    if let Some(CarriedAnswer { generation, number, acknowledgement }) = &data.carried {
+        head.put(&generation.to_le_bytes()).put(&number.to_le_bytes());
+        put_acknowledgement(head, acknowledgement);
+    }
     match &data.tail {
         Some(MessageTrailer::Message { length, head: own }) => {
             head.put(&length.to_le_bytes()).put(own.bytes())
@@ -232,6 +270,7 @@ fn six_bytes(rest: &mut ByteReader<'_>) -> Option<u64> {
 fn parse_data(mut rest: ByteReader<'_>, flags: u8) -> Option<FragmentHeader> {
     let digest = rest.u32()?;
     let place = BodyPlacement { region: RegionId(rest.u16()?), offset: six_bytes(&mut rest)? };
+    let carried = if flags & CARRIES != 0 { Some(parse_carried(&mut rest, flags)?) } else { None };
     let (is_last, is_silent) = (flags & LAST != 0, flags & SILENT != 0);
     let tail = match (is_last, is_silent, place.region == INBOX) {
         (true, false, true) => Some(MessageTrailer::Message {
@@ -258,21 +297,27 @@ fn parse_data(mut rest: ByteReader<'_>, flags: u8) -> Option<FragmentHeader> {
         at_once: flags & AT_ONCE != 0,
         digest,
         place,
+        carried,
         tail,
     })
 }
 
-fn parse_acknowledgement(mut rest: ByteReader<'_>, flags: u8) -> Option<Acknowledgement> {
-    let (freed, path, words) = (six_bytes(&mut rest)?, PathId(rest.u8()?), rest.u8()?);
+fn parse_carried(rest: &mut ByteReader<'_>, flags: u8) -> Option<CarriedAnswer> {
+    let (generation, number) = (rest.u16()?, rest.u32()?);
+    let acknowledgement = parse_acknowledgement(rest, flags & MARKED)?;
+    let is_whole = acknowledgement.bitmap == [0; BITMAP_WORDS];
+    is_whole.then_some(CarriedAnswer { generation, number, acknowledgement })
+}
+
+fn parse_acknowledgement(rest: &mut ByteReader<'_>, flags: u8) -> Option<Acknowledgement> {
+    let (freed, path, words) = (six_bytes(rest)?, PathId(rest.u8()?), rest.u8()?);
     let (newest, waited_ns) = (rest.u32()?, rest.u32()?);
     let mut bitmap = [0; BITMAP_WORDS];
     for word in bitmap.get_mut(..usize::from(words))? {
         *word = rest.u64()?;
     }
     let (is_marked, is_answer) = (flags & MARKED != 0, flags & ANSWERS != 0);
-    let acknowledgement =
-        Acknowledgement { is_marked, is_answer, freed, path, newest, waited_ns, bitmap };
-    rest.is_empty().then_some(acknowledgement)
+    Some(Acknowledgement { is_marked, is_answer, freed, path, newest, waited_ns, bitmap })
 }
 
 /// Returns the whole number nearest to `near` whose low `bits` are `low`: how numbers become those
@@ -312,6 +357,7 @@ mod tests {
             at_once: true,
             digest: 0x4433_2211,
             place,
+            carried: None,
             tail,
         };
         ReliableFrame {
@@ -382,6 +428,42 @@ mod tests {
                 matches!(parsed.kind, ReliableFrameKind::Acknowledgement(got) if got == Acknowledgement { bitmap, ..acknowledgement })
             );
         }
+    }
+
+    #[test]
+    fn parse__data_carry_what_arrived_the_other_way_and_no_bitmap() {
+        let acknowledgement = Acknowledgement {
+            is_marked: true,
+            is_answer: false,
+            freed: OFFSET_LIMIT - 2,
+            path: PathId(1),
+            newest: 6,
+            waited_ns: 5,
+            bitmap: [0; BITMAP_WORDS],
+        };
+        let carried = CarriedAnswer { generation: 4, number: 7, acknowledgement };
+        let head = Head::from_bytes(b"the engine's header").expect("short");
+        let mut frame = data(Some(MessageTrailer::Message { length: 9, head }), INBOX);
+        let ReliableFrameKind::Data(header) = &mut frame.kind else { panic!("data") };
+        header.carried = Some(carried);
+        let length = header.length();
+        let bytes = frame.encode();
+        assert_eq!(bytes.bytes().len(), length);
+        assert_eq!(bytes.bytes()[24..30], [4, 0, 7, 0, 0, 0]);
+        let parsed = ReliableFrame::parse(bytes.bytes()).expect("well formed");
+        let ReliableFrameKind::Data(header) = parsed.kind else { panic!("data") };
+        assert_eq!(header.carried, Some(carried));
+        let Some(MessageTrailer::Message { length: 9, head }) = header.tail else {
+            panic!("its tail")
+        };
+        assert_eq!(head.bytes(), b"the engine's header");
+        let bitmap = [1; BITMAP_WORDS];
+        let acknowledgement = Acknowledgement { bitmap, ..acknowledgement };
+        let mut frame = data(None, INBOX);
+        let ReliableFrameKind::Data(header) = &mut frame.kind else { panic!("data") };
+        header.carried = Some(CarriedAnswer { acknowledgement, ..carried });
+        header.carried.as_mut().expect("set").acknowledgement.bitmap[1..].fill(0);
+        assert!(ReliableFrame::parse(frame.encode().bytes()).is_none());
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub struct StreamConfig {
     pub check: DigestPolicy,
     /// How long the acknowledgement of a whole message is delayed, at most 500 us. Several messages
     /// then share one, and the application answers first: an acknowledgement costs the processor as
-    /// much as a message.
+    /// much as a message. While it waits, a short fragment that leaves the other way carries it.
     pub answer_soon: Nanos,
 }
 

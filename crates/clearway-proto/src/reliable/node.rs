@@ -15,8 +15,8 @@ use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::frame::{
-    Acknowledgement, FragmentHeader, HEAD_MAX, INBOX, MessageTrailer, ReliableFrame,
-    ReliableFrameKind,
+    Acknowledgement, CARRIED_LENGTH, CarriedAnswer, FragmentHeader, HEAD_MAX, INBOX,
+    MessageTrailer, ReliableFrame, ReliableFrameKind,
 };
 use super::key::{StreamKey, TokenPurpose, meaning, token};
 use super::receive_stream::{FragmentAction, FragmentArrival, ReceiveStream};
@@ -24,7 +24,7 @@ use super::segmentation::SegmentationLimits;
 use super::send_stream::{SendAction, SendStream};
 use super::stream_path::ProbeReply;
 use super::{ANSWER_MAX, DigestPolicy, Receipt, ReliableCommand, ReliableConfig, ReliableEvent};
-use crate::base::{Class, LocalNs, Rank};
+use crate::base::{Class, LocalNs, Nanos, Rank};
 use crate::wire::{
     Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, PathId, Queue, RegionId,
     Span, Status, Token,
@@ -211,7 +211,8 @@ impl ReliableNode {
                         token: token(TokenPurpose::Read, key, number),
                     });
                 }
-                SendAction::Send { number, path, data, body } => {
+                SendAction::Send { number, path, mut data, body } => {
+                    data.carried = self.carried(now, key, &data, body.length);
                     let token = token(TokenPurpose::Send(path), key, number);
                     send(
                         out,
@@ -240,6 +241,23 @@ impl ReliableNode {
         }
         self.arm_outgoing(key);
         self.notify_room(key, out);
+    }
+
+    /// Returns what has arrived of `key` the other way, if acknowledgements may wait for a fragment
+    /// that carries them and this one has room for it.
+    fn carried(
+        &mut self,
+        now: LocalNs,
+        key: StreamKey,
+        data: &FragmentHeader,
+        body: u32,
+    ) -> Option<CarriedAnswer> {
+        if self.config.streams.answer_soon == Nanos::ZERO
+            || !self.measures.has_room(data.length() + CARRIED_LENGTH, body)
+        {
+            return None;
+        }
+        self.incoming(key)?.carried_answer(now)
     }
 
     /// Says that `key` has room again, if somebody found it full.
@@ -363,6 +381,10 @@ impl ReliableNode {
         datagram: Datagram<'_>,
         out: &mut Out<ReliableEvent>,
     ) {
+        if let Some(CarriedAnswer { generation, number, acknowledgement }) = data.carried {
+            let answer = ReliableFrame { generation, number, ..frame };
+            self.acknowledged(now, key, datagram.path, answer, acknowledgement, out);
+        }
         let known = self.incoming(key).map(|stream| stream.generation);
         if data.is_open && known.is_none_or(|known| is_newer(frame.generation, known)) {
             let (inbox, soon) = (self.inbox(key), self.config.streams.answer_soon.min(ANSWER_MAX));
@@ -494,6 +516,11 @@ impl ReliableNode {
                     (TokenPurpose::Send(path), status) => {
                         if let Some(path) = stream.posted(now, number, path, status) {
                             self.blocked[key.class.index()].insert((path, key));
+                        }
+                        // What it may have carried did not leave either.
+                        if let Some(stream) = self.incoming(key) {
+                            stream.answer_again(now);
+                            self.arm_incoming(key);
                         }
                     }
                     // Bytes that cannot be read cannot be sent; what is sent instead will not pass

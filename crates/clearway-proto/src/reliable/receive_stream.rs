@@ -16,8 +16,8 @@
 use alloc::collections::BTreeMap;
 
 use super::frame::{
-    Acknowledgement, BITMAP_WORDS, BodyPlacement, FragmentHeader, INBOX, MessageTrailer, position,
-    whole,
+    Acknowledgement, BITMAP_WORDS, BodyPlacement, CarriedAnswer, FragmentHeader, INBOX,
+    MessageTrailer, position, whole,
 };
 use super::{ANSWER_EVERY, ANSWER_MAX, WINDOW};
 use crate::base::{LocalNs, Nanos};
@@ -318,6 +318,21 @@ impl ReceiveStream {
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
 
+    /// Returns an acknowledgement for data that leaves the other way, if one is due soon and nothing
+    /// is missing.
+    pub(super) fn carried_answer(&mut self, now: LocalNs) -> Option<CarriedAnswer> {
+        if self.due.is_none() || self.above != [0; BITMAP_WORDS] {
+            return None;
+        }
+        let (number, acknowledgement) = self.answer(now);
+        Some(CarriedAnswer { generation: self.generation, number: number as u32, acknowledgement })
+    }
+
+    /// Makes an acknowledgement due at once: the last one did not leave.
+    pub(super) const fn answer_again(&mut self, now: LocalNs) {
+        self.due = Some(now);
+    }
+
     /// Returns an acknowledgement, with the number up to which all has arrived.
     pub(super) fn answer(&mut self, now: LocalNs) -> (u64, Acknowledgement) {
         (self.due, self.unanswered, self.told_free) = (None, 0, self.freed);
@@ -351,6 +366,7 @@ mod tests {
             at_once: false,
             digest: 7,
             place,
+            carried: None,
             tail: None,
         };
         let coming =

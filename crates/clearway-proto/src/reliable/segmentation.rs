@@ -11,7 +11,8 @@
 use alloc::collections::VecDeque;
 
 use super::frame::{
-    BodyPlacement, DATA_LENGTH, INBOX, MessageTrailer, OFFSET_LIMIT, TAIL_LENGTH, position,
+    BodyPlacement, DATA_LENGTH, FRAME_MAX, INBOX, MessageTrailer, OFFSET_LIMIT, TAIL_LENGTH,
+    position,
 };
 use super::{Message, MessageCompletion, MessageTarget};
 use crate::wire::{Capabilities, Span};
@@ -33,6 +34,11 @@ pub(super) struct SegmentationLimits {
 impl SegmentationLimits {
     pub(super) fn new(capabilities: &Capabilities, inbox: u64) -> Self {
         Self { datagram: capabilities.message_max, body: capabilities.body_max, inbox }
+    }
+
+    /// Returns whether a header and a body of these lengths fit a datagram.
+    pub(super) const fn has_room(&self, header: usize, body: u32) -> bool {
+        header <= FRAME_MAX && header + body as usize <= self.datagram
     }
 
     /// Returns the longest body beside a tail of `tail` bytes.

@@ -185,7 +185,15 @@ impl SendStream {
         SendAction::Send {
             number,
             path,
-            data: FragmentHeader { is_open, is_skipped, at_once, digest, place, tail },
+            data: FragmentHeader {
+                is_open,
+                is_skipped,
+                at_once,
+                digest,
+                place,
+                carried: None,
+                tail,
+            },
             body,
         }
     }

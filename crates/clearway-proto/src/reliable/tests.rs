@@ -163,10 +163,11 @@ const SOURCE: u64 = 1 << 17;
 
 impl Traffic {
     fn new(config: MemoryConfig) -> Self {
-        let mut job = ReliableJob::new(
-            config,
-            &StreamConfig { inbox: Bytes(16 << 10), ..StreamConfig::new(config.ranks) },
-        );
+        // Half of the seeds let acknowledgements wait for data that carry them.
+        let answer_soon = Nanos::from_micros(200 * (config.seed % 2));
+        let streams = StreamConfig::new(config.ranks);
+        let streams = StreamConfig { inbox: Bytes(16 << 10), answer_soon, ..streams };
+        let mut job = ReliableJob::new(config, &streams);
         let bytes: Vec<u8> = (0..SOURCE).map(|i| (i ^ i >> 7) as u8).collect();
         let sources = (0..config.ranks).map(|rank| job.memory(rank, &bytes)).collect();
         let targets =
@@ -482,6 +483,36 @@ fn sleep__a_peer_that_was_away_gets_little_of_what_it_has_again() {
 }
 
 #[test]
+fn dialogue__acknowledgements_travel_with_the_next_message_and_end_what_they_answer() {
+    let streams = StreamConfig { answer_soon: Nanos::from_micros(100), ..StreamConfig::new(2) };
+    let mut job = ReliableJob::new(MemoryConfig::lossless(2), &streams);
+    let (mut turn, mut ended) = (0, 0);
+    for number in 0..100 {
+        let posted =
+            job.send(turn, 1 - turn, Class::BestEffort, b"", Span::EMPTY, Some(Token(number)));
+        assert_eq!(posted, PostOutcome::Posted);
+        turn = 1 - turn;
+        let mut has_come = false;
+        while !has_come {
+            job.pass(Nanos::from_micros(10));
+            for rank in [0, 1] {
+                job.wire(rank).poll(8, &mut |arrival| match arrival {
+                    Arrival::Datagram(_) => has_come = true,
+                    Arrival::Done { status, .. } => {
+                        assert_eq!(status, Status::Complete);
+                        ended += 1;
+                    }
+                    _ => {}
+                });
+            }
+        }
+        assert_eq!(ended, number, "the one before was acknowledged by this one");
+    }
+    let sent: u64 = (0..2).map(|rank| job.wire(rank).below().counters().sent).sum();
+    assert_eq!(sent, 100, "nothing but the messages");
+}
+
+#[test]
 fn late_application__holds_its_sender_back_and_makes_nobody_send_twice() {
     let config = MemoryConfig { room: 100_000, ..MemoryConfig::lossless(2) };
     let streams = StreamConfig { inbox: Bytes(8 << 10), ..StreamConfig::new(2) };
@@ -589,8 +620,8 @@ mod strangers {
     use proptest::prelude::*;
 
     use super::super::frame::{
-        Acknowledgement, BITMAP_WORDS, BodyPlacement, FragmentHeader, INBOX, MessageTrailer,
-        ReliableFrame, ReliableFrameKind,
+        Acknowledgement, BITMAP_WORDS, BodyPlacement, CarriedAnswer, FRAME_MAX, FragmentHeader,
+        INBOX, MessageTrailer, ReliableFrame, ReliableFrameKind,
     };
     use super::*;
     use crate::base::LocalNs;
@@ -622,8 +653,8 @@ mod strangers {
     fn kinds() -> impl Strategy<Value = ReliableFrameKind> {
         let regions = prop_oneof![Just(INBOX), Just(INBOXES), any::<u16>().prop_map(RegionId)];
         let flags = (any::<bool>(), any::<bool>(), any::<bool>());
-        let data = (flags, any::<u32>(), regions, offsets(), tails()).prop_map(
-            |(flags, digest, region, offset, tail)| {
+        let data = (flags, any::<u32>(), regions, offsets(), tails())
+            .prop_map(|(flags, digest, region, offset, tail)| {
                 let (is_open, is_skipped, at_once) = flags;
                 ReliableFrameKind::Data(FragmentHeader {
                     is_open,
@@ -631,13 +662,14 @@ mod strangers {
                     at_once,
                     digest,
                     place: BodyPlacement { region, offset },
+                    carried: None,
                     tail,
                 })
-            },
-        );
+            })
+            .boxed();
         let bitmap = prop::array::uniform12(prop_oneof![Just(0u64), any::<u64>()]);
-        let answer = (offsets(), any::<u8>(), numbers(), bitmap).prop_map(
-            |(freed, path, newest, bitmap)| {
+        let answer = (offsets(), any::<u8>(), numbers(), bitmap)
+            .prop_map(|(freed, path, newest, bitmap)| {
                 let bitmap: [u64; BITMAP_WORDS] = bitmap;
                 ReliableFrameKind::Acknowledgement(Acknowledgement {
                     is_marked: true,
@@ -648,15 +680,29 @@ mod strangers {
                     waited_ns: newest,
                     bitmap,
                 })
-            },
-        );
+            })
+            .boxed();
         let others = prop_oneof![
             Just(ReliableFrameKind::Damaged),
             Just(ReliableFrameKind::Refused),
             Just(ReliableFrameKind::Unknown),
             Just(ReliableFrameKind::Question)
         ];
-        prop_oneof![4 => data, 3 => answer, 2 => others]
+        let carried = (data.clone(), any::<u16>(), answer.clone()).prop_map(
+            |(mut kind, generation, answer)| {
+                if let (ReliableFrameKind::Data(data), ReliableFrameKind::Acknowledgement(answer)) =
+                    (&mut kind, answer)
+                {
+                    let acknowledgement = Acknowledgement { bitmap: [0; BITMAP_WORDS], ..answer };
+                    let (generation, number) = (generation % 3, answer.newest);
+                    data.carried = Some(CarriedAnswer { generation, number, acknowledgement });
+                    // One that is too long was never made.
+                    data.carried = data.carried.filter(|_| data.length() <= FRAME_MAX);
+                }
+                kind
+            },
+        );
+        prop_oneof![4 => data, 2 => carried, 3 => answer, 2 => others]
     }
 
     fn frames() -> impl Strategy<Value = (ReliableFrame, u32)> {

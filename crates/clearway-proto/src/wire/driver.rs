@@ -111,7 +111,7 @@ pub struct Driver<E: Engine> {
     answers: Vec<PostOutcome>,
     /// Bytes to be shown in the next round.
     shown: VecDeque<(Token, Vec<u8>)>,
-    /// The last poll took everything, and nothing was posted to the wire since.
+    /// The last poll took everything, and nothing was posted since that the wire still has to end.
     is_drained: bool,
     /// The answer of an applier, and records that give no reference.
     scratch: [Vec<u8>; 2],
@@ -467,9 +467,12 @@ impl<E: Engine> Driver<E> {
 
     fn post_to_wire(&mut self, wire: &mut dyn Wire, operations: &[Operation], heads: &[u8]) {
         self.answers.clear();
-        self.is_drained = false;
         wire.post(operations, heads, &mut self.answers);
         assert_eq!(self.answers.len(), operations.len(), "a wire answers every operation");
+        // What is done, or was refused, brings nothing more.
+        let is_over =
+            |answer: &PostOutcome| matches!(answer, PostOutcome::Done(_) | PostOutcome::Refused(_));
+        self.is_drained &= self.answers.iter().all(is_over);
         for (operation, answer) in operations.iter().zip(&self.answers) {
             let Some(token) = operation.token() else {
                 self.refused += u64::from(matches!(answer, PostOutcome::Refused(_)));

@@ -46,7 +46,7 @@ mod task;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use clearway_proto::base::{Bytes, LocalNs, Nanos};
@@ -59,7 +59,7 @@ use self::completions::{CompletionQueue, FileCompletion};
 use self::target::FileTarget;
 use self::task::{FileDevice, FileTask, OpenFile};
 use crate::RuntimeError;
-use crate::waiting::{CachedDescriptor, Rest, WaitSource, Waitable, Wake, WakeReason, any_of};
+use crate::waiting::{Rest, WaitSource, Waitable, Wake, WakeDescriptors, WakeReason};
 
 /// A device or a file system, by the application's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,7 +93,6 @@ pub struct FileWire<W> {
     below: W,
     capabilities: Capabilities,
     files: FileState,
-    wake: CachedDescriptor,
 }
 
 impl<W: Wire> FileWire<W> {
@@ -104,12 +103,7 @@ impl<W: Wire> FileWire<W> {
     pub fn new(below: W, config: FileConfig) -> Result<Self, RuntimeError> {
         let mut capabilities = below.capabilities().clone();
         capabilities.operations = capabilities.operations.with(OperationKind::File);
-        Ok(Self {
-            below,
-            capabilities,
-            files: FileState::new(config)?,
-            wake: CachedDescriptor::default(),
-        })
+        Ok(Self { below, capabilities, files: FileState::new(config)? })
     }
 
     /// Opens a file for an engine. The first file of a target starts the target's threads. A file
@@ -369,10 +363,9 @@ fn without_signal(woken: WakeReason, is_ready: bool) -> WakeReason {
 }
 
 impl<W: Wire + Wake> Wake for FileWire<W> {
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        let Some(below) = self.below.wake_descriptor()? else { return Ok(None) };
-        let finished = self.files.finished.signal();
-        self.wake.duplicate(|| any_of([below.as_fd(), finished]).map(Some))
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
+        let finished = WakeDescriptors::duplicate([self.files.finished.signal()])?;
+        Ok(WakeDescriptors::of_both(self.below.wake_descriptors()?, Some(finished)))
     }
 
     fn rest(&mut self) -> Rest {

@@ -5,6 +5,7 @@ use std::fs::OpenOptions;
 use std::io::{self, PipeReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -146,7 +147,7 @@ impl SingleEnd {
         while seen.len() < count {
             assert!(clock::now() < until, "only {seen:?}");
             if !self.wire.files.is_ready() {
-                waiting::ready(Some(self.wire.files.finished.signal()), Some(PATIENCE), &[]);
+                waiting::ready([self.wire.files.finished.signal()], Some(PATIENCE), &[]);
             }
             self.wire.poll(1, &mut |arrival| {
                 seen.push(match arrival {
@@ -481,8 +482,7 @@ fn wake__when_every_end_was_taken_the_event_counter_is_silent() {
         let posted = [1, 2].map(|token| alone.post(FileKind::Write, file, span, token));
         assert_eq!(posted, [PostOutcome::Posted; 2]);
         alone.await_ends(2);
-        let woken =
-            waiting::ready(Some(alone.wire.files.finished.signal()), Some(Nanos::ZERO), &[]);
+        let woken = waiting::ready([alone.wire.files.finished.signal()], Some(Nanos::ZERO), &[]);
         assert!(!woken.any(), "a wake-up for nothing");
     }
 }

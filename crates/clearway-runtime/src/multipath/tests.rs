@@ -50,8 +50,8 @@ impl Wire for CutWire {
 }
 
 impl Wake for CutWire {
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        self.wire.wake_descriptor()
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
+        self.wire.wake_descriptors()
     }
 
     fn rest(&mut self) -> Rest {

@@ -36,7 +36,6 @@ use super::record::{HEAD_MAX, RecordHeader};
 use super::region::{ShmRegion, segment_length};
 use super::ring::{CorruptRing, RingReader, RingRoom, RingWriter};
 use super::scan::{PeerScanner, ScanResult, bits};
-use crate::waiting::CachedDescriptor;
 
 /// Words written into one ring before the reader is shown them in the middle of a batch: 16 KiB, so
 /// that it starts early and its look at the tail costs little (measured on such a ring).
@@ -125,7 +124,7 @@ pub(super) struct LocalPeers {
     last: usize,
     broken: u64,
     /// Watches what ends a sleep, if somebody asked for a descriptor.
-    wake: CachedDescriptor,
+    wake: Option<OwnedFd>,
 }
 
 impl ShmPeer {
@@ -269,7 +268,7 @@ impl LocalPeers {
             taken: 0,
             last: 0,
             broken: 0,
-            wake: CachedDescriptor::default(),
+            wake: None,
         }
     }
 

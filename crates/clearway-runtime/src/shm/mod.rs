@@ -62,7 +62,7 @@ use self::record::{BODY_MAX, HEAD_MAX, LANDED_LENGTH, RecordHeader, RecordKind};
 use self::region::ShmRegion;
 use crate::RuntimeError;
 use crate::clock;
-use crate::waiting::{Pause, Rest, Waitable, Wake, WakeReason};
+use crate::waiting::{Pause, Rest, Waitable, Wake, WakeDescriptors, WakeReason};
 
 /// Where bodies of one poll lie: as many of the longest as a driver takes at a time.
 const ARENA: usize = 64 * BODY_MAX;
@@ -581,8 +581,8 @@ impl Wire for ShmWire {
 }
 
 impl Wake for ShmWire {
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        self.neighbours.wake_descriptor()
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
+        self.neighbours.wake_descriptors()
     }
 
     fn rest(&mut self) -> Rest {

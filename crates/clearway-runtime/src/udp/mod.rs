@@ -43,7 +43,7 @@ pub use transmit::Segmentation;
 
 use std::io;
 use std::net::SocketAddrV4;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Nanos, Rank, SharedClock};
 use clearway_proto::wire::regions::{Pages, Regions};
@@ -61,7 +61,7 @@ use self::transmit::{PlannedMessage, RunSender, SegmentRun, SendStop};
 use self::wire_sockets::{WireSockets, drain_errors};
 use crate::RuntimeError;
 use crate::clock;
-use crate::waiting::{Pause, Rest, WaitSource, Waitable, Wake, WakeReason};
+use crate::waiting::{Pause, Rest, WaitSource, Waitable, Wake, WakeDescriptors, WakeReason};
 
 /// When a device's queue was full, how long until the next attempt: a few packets of 1500 bytes at
 /// 100 Mb/s (120 us each), the slowest link of the lab. The kernel does not tell when the queue has
@@ -581,8 +581,8 @@ impl Wire for UdpWire {
 }
 
 impl Wake for UdpWire {
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        self.listener.wake_descriptor()
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
+        self.listener.wake_descriptors()
     }
 
     fn rest(&mut self) -> Rest {

@@ -10,9 +10,9 @@
 //! I1. In a round every ready socket gets at least one slot of the arena, so that none starves.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use clearway_proto::base::{Class, GroupId, Nanos};
+use clearway_proto::base::{Class, GroupId, LocalNs, Nanos};
 use clearway_proto::wire::PathId;
 use socket2::Socket;
 
@@ -21,11 +21,16 @@ use super::readiness::{Readiness, ReadySockets, WriteInterest};
 use super::receive::{JobAddresses, ReceiveQueue, SocketOrigin};
 use super::syscall;
 use crate::clock::{self, StampClock};
-use crate::waiting::{CachedDescriptor, Rest, WaitSource, Wake, WakeReason, any_of};
+use crate::waiting::{Rest, WaitSource, Wake, WakeDescriptors, WakeReason};
 
 /// Of this many looks while spinning, one asks about all sockets; the others read the one that
 /// spoke last, which costs one system call where asking and then reading costs two.
 const LOOKS: u32 = 8;
+
+/// How long after all sockets were asked about a round reads the one that spoke last without asking
+/// again, which costs one system call instead of two. What comes in another socket waits so long at
+/// most.
+const BRIEFLY: Nanos = Nanos::from_micros(4);
 
 /// Error reports taken at a time; bounds the work that a stranger's ICMP flood can cause.
 const REPORTS_MAX: u64 = 64;
@@ -44,6 +49,11 @@ pub(super) struct WireSockets {
     /// What a wait found, for the next round.
     found: ReadySockets,
     last_speaker: usize,
+    /// The socket that something came from: it is the one that spoke last if it does so again, as a
+    /// lone acknowledgement does not.
+    spoken: usize,
+    /// When all sockets were last asked about, and no more than one of them had something.
+    asked: LocalNs,
     /// Slots offered to a socket: few while messages come singly, as each offered one costs a
     /// little.
     appetite: usize,
@@ -53,8 +63,6 @@ pub(super) struct WireSockets {
     pub(super) inbox: ReceiveQueue,
     /// Failures that packets met, as far as the system told.
     pub(super) errors: u64,
-    /// Watches all sockets, if somebody asked for a descriptor.
-    wake: CachedDescriptor,
     /// What sockets of groups had dropped when they were closed.
     dropped_before: u64,
 }
@@ -76,13 +84,14 @@ impl WireSockets {
             readiness,
             found: ReadySockets::default(),
             last_speaker: 0,
+            spoken: 0,
+            asked: LocalNs(0),
             appetite: 1,
             looks: 0,
             stamps: StampClock::new(),
             members,
             inbox: ReceiveQueue::new(rails),
             errors: 0,
-            wake: CachedDescriptor::default(),
             dropped_before: 0,
         }
     }
@@ -97,8 +106,6 @@ impl WireSockets {
         (self.sockets.len() < self.inbox.slots).then(|| {
             self.readiness.add(socket.as_fd());
             self.patient |= 1 << self.sockets.len();
-            // Without room in the kernel's table this group is polled with the others.
-            let _ = self.wake.watch(socket.as_fd());
             self.sockets.push(socket);
             self.groups.push(group);
         })
@@ -120,7 +127,7 @@ impl WireSockets {
         // The sockets of groups are the last ones, and all of them are patient.
         self.patient &= !(1 << self.sockets.len());
         // What a wait found and who spoke last are by number, and numbers have moved.
-        (self.found, self.last_speaker) = (ReadySockets::default(), 0);
+        (self.found, self.last_speaker, self.spoken) = (ReadySockets::default(), 0, 0);
         Some(())
     }
 
@@ -169,10 +176,18 @@ impl WireSockets {
     /// Empties the arena and fills it from the sockets that are ready; returns the sockets, as
     /// bits, that have room again.
     pub(super) fn round(&mut self) -> u64 {
+        self.inbox.empty();
         let found = std::mem::take(&mut self.found);
+        let now = clock::now();
+        if !found.is_wire() && now.since(self.asked) < BRIEFLY {
+            if self.read(self.last_speaker, 1) > 0 {
+                self.asked = LocalNs(0);
+            }
+            return 0;
+        }
         let ready =
             if found.is_wire() { found } else { self.readiness.poll(Some(Nanos::ZERO), &[]) };
-        self.inbox.empty();
+        self.asked = if ready.readable.count_ones() > 1 { LocalNs(0) } else { now };
         let mut waiting = ready.readable.count_ones() as usize;
         for number in 0..self.sockets.len() {
             let bit = 1 << number;
@@ -208,7 +223,9 @@ impl WireSockets {
                 if self.patient & 1 << number != 0 {
                     self.flow.add(self.inbox.taken - taken);
                 }
-                self.last_speaker = number;
+                if core::mem::replace(&mut self.spoken, number) == number {
+                    self.last_speaker = number;
+                }
                 filled
             }
             Err(_) => {
@@ -220,10 +237,8 @@ impl WireSockets {
 }
 
 impl Wake for WireSockets {
-    /// Returns the descriptor, made when first asked for: it costs every packet that arrives.
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        let sockets = self.sockets.iter().map(|socket| socket.as_fd());
-        self.wake.duplicate(|| any_of(sockets).map(Some))
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
+        WakeDescriptors::duplicate(self.sockets()).map(Some)
     }
 
     fn rest(&mut self) -> Rest {

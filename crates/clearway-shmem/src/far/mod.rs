@@ -8,7 +8,9 @@
 //! ```
 //! A *lane* is a stream of elements to one peer in one class, numbered by how many were issued. Its
 //! open buffer is sent when no message of the lane is under way and none was sent in the last 8 us,
-//! when it is full, and when a thread waits. So a lone operation leaves at once, and a loop of them
+//! when it is full, and when a thread waits. Where the program completed its last operations at
+//! once (`quiet`), the next ones wait for that or for the next poll, and their message asks itself
+//! what was applied. So a lone operation leaves at once, and a loop of them
 //! fills messages. Contexts of one class share lanes: a fence has nothing to do, and `quiet` waits
 //! until as many elements ended as were issued.
 //!
@@ -25,7 +27,6 @@ mod apply;
 mod ticket;
 mod wire;
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -40,6 +41,7 @@ use clearway_runtime::attend::{LockedEngine, SharedEngine};
 use clearway_runtime::clock;
 use clearway_runtime::fair_lock::FairLock;
 use clearway_runtime::near::{LINES, Line};
+use clearway_runtime::waiting::WakeDescriptors;
 
 use self::apply::{LINE, Local, line_bytes, line_offset};
 use self::ticket::Tickets;
@@ -76,6 +78,9 @@ struct Lane {
     closed_at: AtomicU64,
     /// It is among those that are closed when their time has come.
     is_listed: AtomicBool,
+    /// The program completed the last operation, and may do so again: what is open waits for that,
+    /// and asks itself what was applied.
+    is_completed_next: AtomicBool,
 }
 
 /// What is not closed yet.
@@ -92,7 +97,10 @@ impl Lane {
     /// Returns whether its elements should wait for those that follow.
     fn gathers(&self) -> StreamState {
         let closed_at = LocalNs(self.closed_at.load(Ordering::Relaxed));
-        if self.is_under_way.load(Ordering::Acquire) || clock::now().since(closed_at) < GATHER {
+        if self.is_under_way.load(Ordering::Acquire)
+            || self.is_completed_next.load(Ordering::Relaxed)
+            || clock::now().since(closed_at) < GATHER
+        {
             StreamState::Busy
         } else {
             StreamState::Idle
@@ -129,7 +137,7 @@ pub struct FarTraffic {
 /// The way to far PEs.
 pub(crate) struct Far {
     engine: SharedEngine<QueueNode>,
-    descriptor: Option<OwnedFd>,
+    descriptors: Option<WakeDescriptors>,
     /// By peer and class.
     lanes: Box<[OnceLock<Box<Lane>>]>,
     limits: QueueLimits,
@@ -179,10 +187,10 @@ impl Far {
                 .map_err(refused)?;
         let driver = Driver::boot(QueueNode::new(config), wire.now(), 0);
         let engine = SharedEngine::new(driver, wire).map_err(|error| error.to_string())?;
-        let descriptor = engine.wake_descriptor().map_err(|error| error.to_string())?;
+        let descriptors = engine.wake_descriptors().map_err(|error| error.to_string())?;
         Ok(Self {
             engine,
-            descriptor,
+            descriptors,
             lanes: (0..leaders.len() * Class::ALL.len()).map(|_| OnceLock::new()).collect(),
             limits,
             policy: ClosingPolicy::new(threshold.map_or(limits.batch, |bytes| {
@@ -209,7 +217,7 @@ impl Far {
         let attend = move || {
             let mut after = |_: &mut Local<'_>| self.close_idle();
             let has_more = || self.has_idle.load(Ordering::SeqCst);
-            self.engine.attend(self.descriptor.as_ref(), &mut local, &mut after, &has_more);
+            self.engine.attend(self.descriptors.as_ref(), &mut local, &mut after, &has_more);
         };
         let thread = std::thread::Builder::new().name("clearway-far".to_owned()).spawn(attend);
         thread.map(drop).map_err(|error| format!("the system refused a thread: {error}"))
@@ -262,6 +270,7 @@ impl Far {
                 is_under_way: AtomicBool::new(false),
                 closed_at: AtomicU64::new(0),
                 is_listed: AtomicBool::new(false),
+                is_completed_next: AtomicBool::new(false),
             })
         })
     }
@@ -453,6 +462,7 @@ impl Far {
         for (peer, class) in idle {
             let lane = self.lane(peer.index(), class);
             lane.is_listed.store(false, Ordering::Release);
+            lane.is_completed_next.store(false, Ordering::Relaxed);
             // The end of what is under way lists it again.
             if lane.is_under_way.load(Ordering::Acquire) {
                 continue;
@@ -481,7 +491,7 @@ impl Far {
     /// Returns when `ready` does.
     pub(crate) fn wait(&self, ready: impl FnMut() -> bool) {
         self.close_open();
-        self.engine.wait(self.descriptor.as_ref(), ready, || self.poll());
+        self.engine.wait(self.descriptors.as_ref(), ready, || self.poll());
     }
 
     /// Sends what all lanes gathered: what a thread waits for may depend on it. It does not wait for
@@ -503,7 +513,11 @@ impl Far {
             return false;
         }
         for lane in self.lanes_of(class) {
-            self.issue(job, lane, &mut lane.lock());
+            let mut state = lane.lock();
+            if lane.outstanding() > 0 {
+                lane.is_completed_next.store(true, Ordering::Relaxed);
+            }
+            self.issue(job, lane, &mut state);
         }
         // Behind the last batches, which then ask themselves.
         let context = ContextId(class.index() as u32);

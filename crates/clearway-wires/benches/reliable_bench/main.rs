@@ -12,14 +12,14 @@
 use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use clearway_proto::base::{LocalNs, Nanos, Rank};
 use clearway_proto::reliable::{ReliableWire, StreamConfig};
 use clearway_proto::wire::{Operation, PostOutcome, Wire, forward_wire};
 use clearway_runtime::clock;
 use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
-use clearway_runtime::waiting::{Rest, Waitable, Waiting, Wake, WakeReason};
+use clearway_runtime::waiting::{Rest, Waitable, Waiting, Wake, WakeDescriptors, WakeReason};
 use socket2::SockRef;
 
 use self::transfer::{MESSAGE, TransferResult, receive, send, summarize};
@@ -127,8 +127,8 @@ impl Wire for UncheckedWire {
 }
 
 impl Wake for UncheckedWire {
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        self.0.wake_descriptor()
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
+        self.0.wake_descriptors()
     }
 
     fn rest(&mut self) -> Rest {

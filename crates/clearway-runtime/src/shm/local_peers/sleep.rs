@@ -5,13 +5,13 @@
 //! I1. A rank looks for work once more after it has announced that it sleeps; see `notify`.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use clearway_proto::base::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::LocalPeers;
-use crate::waiting::{Rest, WaitSource, Wake, WakeReason, any_of};
+use crate::waiting::{Rest, WaitSource, Wake, WakeDescriptors, WakeReason, any_of};
 
 impl LocalPeers {
     /// Waits for the signal, the sockets and `extra`; what there is of the wire was looked for
@@ -94,10 +94,14 @@ impl LocalPeers {
 }
 
 impl Wake for LocalPeers {
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
         let sockets = self.peers.iter().filter_map(|peer| peer.socket.as_ref().map(AsFd::as_fd));
         let all = [self.sleeper.fd()].into_iter().chain(sockets);
-        self.wake.duplicate(|| any_of(all).map(Some))
+        // The one descriptor forgets a peer that is gone, which would otherwise end every sleep.
+        if self.wake.is_none() {
+            self.wake = Some(any_of(all)?);
+        }
+        WakeDescriptors::duplicate(self.wake.as_ref().map(AsFd::as_fd)).map(Some)
     }
 
     fn rest(&mut self) -> Rest {

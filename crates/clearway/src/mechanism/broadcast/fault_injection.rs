@@ -12,7 +12,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, RandomStream};
@@ -20,7 +20,7 @@ use clearway_proto::wire::{
     Arrival, Datagram, Destination, Operation, PostOutcome, RegionId, Span, Wire, bytes_of,
     forward_wire,
 };
-use clearway_runtime::waiting::{Rest, Waitable, Wake, WakeReason};
+use clearway_runtime::waiting::{Rest, Waitable, Wake, WakeDescriptors, WakeReason};
 use serde::{Deserialize, Serialize};
 
 /// What arrivals suffer, in millionths of all of them.
@@ -295,8 +295,8 @@ impl Wire for FaultInjectingWire {
 }
 
 impl Wake for FaultInjectingWire {
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        self.wire.wake_descriptor()
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
+        self.wire.wake_descriptors()
     }
 
     fn rest(&mut self) -> Rest {
