@@ -309,7 +309,13 @@ impl ReliableNode {
             return;
         }
         match frame.kind {
-            ReliableFrameKind::Data(data) => self.data(now, key, frame, data, datagram, out),
+            ReliableFrameKind::Data(data) => {
+                if let Some(CarriedAnswer { generation, number, acknowledgement }) = data.carried {
+                    let answer = ReliableFrame { generation, number, ..frame };
+                    self.acknowledged(now, key, datagram.path, answer, acknowledgement, out);
+                }
+                self.data(now, key, frame, data, datagram, out);
+            }
             ReliableFrameKind::Question => {
                 if self.is_current(key, frame, datagram.path, out)
                     && self.incoming(key).is_some_and(|stream| stream.question(datagram.path))
@@ -381,10 +387,6 @@ impl ReliableNode {
         datagram: Datagram<'_>,
         out: &mut Out<ReliableEvent>,
     ) {
-        if let Some(CarriedAnswer { generation, number, acknowledgement }) = data.carried {
-            let answer = ReliableFrame { generation, number, ..frame };
-            self.acknowledged(now, key, datagram.path, answer, acknowledgement, out);
-        }
         let known = self.incoming(key).map(|stream| stream.generation);
         if data.is_open && known.is_none_or(|known| is_newer(frame.generation, known)) {
             let (inbox, soon) = (self.inbox(key), self.config.streams.answer_soon.min(ANSWER_MAX));
