@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use clearway_proto::base::{Bytes, Class, Head, LocalNs, Rank, crc32c};
+use clearway_proto::base::{Bytes, Class, Head, LocalNs, Nanos, Rank, crc32c};
 use clearway_proto::reliable::{
     Message, MessageCompletion, MessageTarget, ReliableCommand, ReliableConfig, ReliableEvent,
     ReliableNode, StreamConfig,
@@ -16,7 +16,9 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let below = MemoryFabric::new(MemoryConfig::lossless(2)).wire(Rank(0)).capabilities().clone();
-    let streams = StreamConfig { inbox: Bytes(8 << 10), ..StreamConfig::new(2) };
+    // Data that leave carry acknowledgements.
+    let answer_soon = Nanos::from_micros(100);
+    let streams = StreamConfig { inbox: Bytes(8 << 10), answer_soon, ..StreamConfig::new(2) };
     let mut node = ReliableNode::new(ReliableConfig {
         ranks: 2,
         below,
@@ -34,7 +36,7 @@ fuzz_target!(|bytes: &[u8]| {
         Input::Command(ReliableCommand::Send { to: Rank(1), class: Class::Bulk, message }),
         &mut out,
     );
-    for (place, chunk) in bytes.chunks(40).enumerate() {
+    for (place, chunk) in bytes.chunks(64).enumerate() {
         let mut head = chunk.to_vec();
         // A digest that holds, or the fuzzer would never get past it.
         if head.len() >= 8 {

@@ -328,8 +328,7 @@ struct JoinedWaitable<'a, F> {
 
 impl<F: WaitSource> Wake for JoinedWaitable<'_, F> {
     fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
-        let both = (self.near.wake_descriptors()?, self.far.wake_descriptors()?);
-        Ok(WakeDescriptors::of_both(both.0, both.1))
+        WakeDescriptors::of_both(self.near, self.far)
     }
 
     fn rest(&mut self) -> Rest {
@@ -346,8 +345,7 @@ impl<F: WaitSource> WaitSource for JoinedWaitable<'_, F> {
 
 impl<F: Wire + WaitSource> Wake for JoinedWire<F> {
     fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
-        let both = (self.near.wake_descriptors()?, self.far.wake_descriptors()?);
-        Ok(WakeDescriptors::of_both(both.0, both.1))
+        WakeDescriptors::of_both(&mut self.near, &mut self.far)
     }
 
     fn rest(&mut self) -> Rest {

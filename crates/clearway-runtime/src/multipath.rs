@@ -377,8 +377,7 @@ struct MultipathWaitable<'a, F> {
 
 impl<F: WaitSource> Wake for MultipathWaitable<'_, F> {
     fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
-        let both = (self.first.wake_descriptors()?, self.second.wake_descriptors()?);
-        Ok(WakeDescriptors::of_both(both.0, both.1))
+        WakeDescriptors::of_both(self.first, self.second)
     }
 
     fn rest(&mut self) -> Rest {
@@ -412,8 +411,7 @@ impl<F: Wire + WaitSource> WaitSource for MultipathWire<F> {
 
 impl<F: Wire + WaitSource> Wake for MultipathWire<F> {
     fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
-        let both = (self.first.wake_descriptors()?, self.second.wake_descriptors()?);
-        Ok(WakeDescriptors::of_both(both.0, both.1))
+        WakeDescriptors::of_both(&mut self.first, &mut self.second)
     }
 
     fn rest(&mut self) -> Rest {

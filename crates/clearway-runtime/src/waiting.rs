@@ -157,10 +157,22 @@ impl WakeDescriptors {
     }
 
     /// Returns those of two wires, if both have some.
-    pub(crate) fn of_both(first: Option<Self>, second: Option<Self>) -> Option<Self> {
-        let (Self(mut all), Self(second)) = (first?, second?);
-        all.extend(second);
-        Some(Self(all))
+    pub(crate) fn of_both(
+        first: &mut (impl Wake + ?Sized),
+        second: &mut (impl Wake + ?Sized),
+    ) -> io::Result<Option<Self>> {
+        let (Some(mut all), Some(second)) = (first.wake_descriptors()?, second.wake_descriptors()?)
+        else {
+            return Ok(None);
+        };
+        all.0.extend(second.0);
+        Ok(Some(all))
+    }
+
+    /// Adds a duplicate of one more.
+    pub(crate) fn with(mut self, descriptor: BorrowedFd<'_>) -> io::Result<Self> {
+        self.0.push(descriptor.try_clone_to_owned()?);
+        Ok(self)
     }
 
     /// Sleeps until the wire may have something or one of `extra` (at most 64) is ready, at most for

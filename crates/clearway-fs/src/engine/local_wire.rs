@@ -4,7 +4,7 @@
 //! I1. Nothing is carried; every operation between ranks is refused.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Rank};
@@ -14,7 +14,7 @@ use clearway_proto::wire::{
     OperationSet, PostOutcome, RefusalReason, RegionId, Span, StampSource, Wire,
 };
 use clearway_runtime::clock;
-use clearway_runtime::waiting::{Rest, Wake};
+use clearway_runtime::waiting::{Rest, Wake, WakeDescriptors};
 use clearway_runtime::wake_signal::WakeSignal;
 
 /// The wire.
@@ -106,8 +106,8 @@ impl Wire for LocalWire {
 }
 
 impl Wake for LocalWire {
-    fn wake_descriptor(&mut self) -> io::Result<Option<OwnedFd>> {
-        self.signal.as_fd().try_clone_to_owned().map(Some)
+    fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
+        WakeDescriptors::duplicate([self.signal.as_fd()]).map(Some)
     }
 
     fn rest(&mut self) -> Rest {

@@ -20,7 +20,6 @@ mod local_wire;
 mod tests;
 
 use std::fs::File;
-use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -32,7 +31,7 @@ use clearway_proto::staging::{
 use clearway_proto::wire::{Driver, Wire};
 use clearway_runtime::clock;
 use clearway_runtime::files::{FileConfig, FileWire, TargetId};
-use clearway_runtime::waiting::{self, REST_MAX, Rest, Wake};
+use clearway_runtime::waiting::{REST_MAX, Rest, Wake};
 use clearway_runtime::wake_signal::WakeSignal;
 
 pub(crate) use self::core::{Answer, Core, Held, errno_of};
@@ -232,8 +231,8 @@ impl Engine {
 
     /// Drives the log until it is closed.
     fn run(&self) {
-        let descriptor = self.lock().wire.wake_descriptor();
-        let Ok(Some(descriptor)) = descriptor else {
+        let descriptors = self.lock().wire.wake_descriptors();
+        let Ok(Some(descriptors)) = descriptors else {
             (self.report)("the system gives no descriptor to wait on; the mount stops");
             return self.end();
         };
@@ -253,7 +252,7 @@ impl Engine {
             if rest != Rest::Again {
                 let now = clock::now();
                 let timeout = next.map_or(REST_MAX, |next| next.since(now)).min(REST_MAX);
-                waiting::ready(Some(descriptor.as_fd()), Some(timeout), &[]);
+                descriptors.sleep(timeout, &[]);
             }
         }
     }
@@ -286,7 +285,7 @@ fn opened(
     wire: &mut FileWire<LocalWire>,
 ) -> Result<RecoveryReport, clearway_proto::staging::LogError> {
     let mut outcome = None;
-    let descriptor = wire.wake_descriptor().ok().flatten();
+    let descriptors = wire.wake_descriptors().ok().flatten();
     loop {
         driver.step(wire, &mut |event| match event {
             LogEvent::Opened(report) => outcome = Some(Ok(report)),
@@ -297,8 +296,10 @@ fn opened(
             return outcome;
         }
         if wire.rest() != Rest::Again {
-            let descriptor = descriptor.as_ref().map(AsFd::as_fd);
-            waiting::ready(descriptor, Some(Nanos::from_millis(1).max(Nanos(1))), &[]);
+            match &descriptors {
+                Some(descriptors) => drop(descriptors.sleep(REST_MAX, &[])),
+                None => std::thread::yield_now(),
+            }
         }
     }
 }

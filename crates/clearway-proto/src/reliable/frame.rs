@@ -102,14 +102,35 @@ impl FragmentHeader {
     }
 }
 
-/// An acknowledgement on its way with data: of the stream the other way, as far as nothing of it is
-/// missing.
+/// An acknowledgement on its way with data: of the stream the other way, of which nothing is
+/// missing. It has no bitmap, as data frames are copied often and a bitmap is longer than they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CarriedAnswer {
     pub(super) generation: u16,
     /// Everything below has arrived; its low 32 bits.
     pub(super) number: u32,
-    pub(super) acknowledgement: Acknowledgement,
+    is_marked: bool,
+    freed: u64,
+    path: PathId,
+    newest: u32,
+    waited_ns: u32,
+}
+
+impl CarriedAnswer {
+    /// Creates one of an acknowledgement of everything below `number` (its low 32 bits); `None` when
+    /// that has a bitmap.
+    pub(super) fn new(generation: u16, number: u32, from: &Acknowledgement) -> Option<Self> {
+        let Acknowledgement { is_marked, freed, path, newest, waited_ns, bitmap, .. } = *from;
+        let carried = Self { generation, number, is_marked, freed, path, newest, waited_ns };
+        (bitmap == [0; BITMAP_WORDS]).then_some(carried)
+    }
+
+    /// Returns the acknowledgement that would say the same alone.
+    pub(super) const fn acknowledgement(&self) -> Acknowledgement {
+        let Self { is_marked, freed, path, newest, waited_ns, .. } = *self;
+        let (is_answer, bitmap) = (false, [0; BITMAP_WORDS]);
+        Acknowledgement { is_marked, is_answer, freed, path, newest, waited_ns, bitmap }
+    }
 }
 
 /// What has arrived of a stream.
@@ -212,9 +233,7 @@ impl ReliableFrameKind {
                     | flag(data.tail.is_some(), LAST)
                     | flag(data.is_skipped, SKIP)
                     | flag(data.at_once, AT_ONCE)
-                    | data.carried.map_or(0, |carried| {
-                        CARRIES | flag(carried.acknowledgement.is_marked, MARKED)
-                    })
+                    | data.carried.map_or(0, |carried| CARRIES | flag(carried.is_marked, MARKED))
                     | flag(
                         matches!(data.tail, Some(MessageTrailer::Landed { immediate: None, .. })),
                         SILENT,
@@ -235,9 +254,9 @@ impl ReliableFrameKind {
 fn put_data(head: &mut Head<FRAME_MAX>, data: &FragmentHeader) {
     head.put(&data.digest.to_le_bytes()).put(&data.place.region.0.to_le_bytes());
     head.put(&data.place.offset.to_le_bytes()[..6]);
-    if let Some(CarriedAnswer { generation, number, acknowledgement }) = &data.carried {
-        head.put(&generation.to_le_bytes()).put(&number.to_le_bytes());
-        put_acknowledgement(head, acknowledgement);
+    if let Some(carried) = &data.carried {
+        head.put(&carried.generation.to_le_bytes()).put(&carried.number.to_le_bytes());
+        put_acknowledgement(head, &carried.acknowledgement());
     }
     match &data.tail {
         Some(MessageTrailer::Message { length, head: own }) => {
@@ -305,8 +324,7 @@ fn parse_data(mut rest: ByteReader<'_>, flags: u8) -> Option<FragmentHeader> {
 fn parse_carried(rest: &mut ByteReader<'_>, flags: u8) -> Option<CarriedAnswer> {
     let (generation, number) = (rest.u16()?, rest.u32()?);
     let acknowledgement = parse_acknowledgement(rest, flags & MARKED)?;
-    let is_whole = acknowledgement.bitmap == [0; BITMAP_WORDS];
-    is_whole.then_some(CarriedAnswer { generation, number, acknowledgement })
+    CarriedAnswer::new(generation, number, &acknowledgement)
 }
 
 fn parse_acknowledgement(rest: &mut ByteReader<'_>, flags: u8) -> Option<Acknowledgement> {
@@ -441,7 +459,8 @@ mod tests {
             waited_ns: 5,
             bitmap: [0; BITMAP_WORDS],
         };
-        let carried = CarriedAnswer { generation: 4, number: 7, acknowledgement };
+        let carried = CarriedAnswer::new(4, 7, &acknowledgement).expect("no bitmap");
+        assert_eq!(carried.acknowledgement(), acknowledgement);
         let head = Head::from_bytes(b"the engine's header").expect("short");
         let mut frame = data(Some(MessageTrailer::Message { length: 9, head }), INBOX);
         let ReliableFrameKind::Data(header) = &mut frame.kind else { panic!("data") };
@@ -457,13 +476,35 @@ mod tests {
             panic!("its tail")
         };
         assert_eq!(head.bytes(), b"the engine's header");
-        let bitmap = [1; BITMAP_WORDS];
-        let acknowledgement = Acknowledgement { bitmap, ..acknowledgement };
+    }
+
+    #[test]
+    fn parse__refuses_a_bitmap_beside_data() {
+        let mut bitmap = [0; BITMAP_WORDS];
+        bitmap[0] = 1;
+        let acknowledgement = Acknowledgement {
+            is_marked: false,
+            is_answer: false,
+            freed: 0,
+            path: PathId(0),
+            newest: 6,
+            waited_ns: 5,
+            bitmap,
+        };
+        assert_eq!(CarriedAnswer::new(4, 7, &acknowledgement), None);
+        let carried = Acknowledgement { bitmap: [0; BITMAP_WORDS], ..acknowledgement };
         let mut frame = data(None, INBOX);
         let ReliableFrameKind::Data(header) = &mut frame.kind else { panic!("data") };
-        header.carried = Some(CarriedAnswer { acknowledgement, ..carried });
-        header.carried.as_mut().expect("set").acknowledgement.bitmap[1..].fill(0);
-        assert!(ReliableFrame::parse(frame.encode().bytes()).is_none());
+        header.carried = CarriedAnswer::new(4, 7, &carried);
+        let mut bytes = frame.encode();
+        assert!(ReliableFrame::parse(bytes.bytes()).is_some());
+        // One word of a bitmap, as in an acknowledgement of its own.
+        let words = DATA_LENGTH + 2 + 4 + 6 + 1;
+        bytes.put(&1u64.to_le_bytes()).overwrite(words, &[1]);
+        bytes.overwrite(4, &[0; 4]);
+        let digest = crc32c(bytes.bytes());
+        bytes.overwrite(4, &digest.to_le_bytes());
+        assert!(ReliableFrame::parse(bytes.bytes()).is_none());
     }
 
     #[test]

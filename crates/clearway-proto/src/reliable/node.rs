@@ -212,7 +212,7 @@ impl ReliableNode {
                     });
                 }
                 SendAction::Send { number, path, mut data, body } => {
-                    data.carried = self.carried(now, key, &data, body.length);
+                    data.carried = self.carried(now, key, number, &data, body.length);
                     let token = token(TokenPurpose::Send(path), key, number);
                     send(
                         out,
@@ -244,11 +244,12 @@ impl ReliableNode {
     }
 
     /// Returns what has arrived of `key` the other way, if acknowledgements may wait for a fragment
-    /// that carries them and this one has room for it.
+    /// that carries them and fragment `number` has room for it.
     fn carried(
         &mut self,
         now: LocalNs,
         key: StreamKey,
+        number: u64,
         data: &FragmentHeader,
         body: u32,
     ) -> Option<CarriedAnswer> {
@@ -257,7 +258,7 @@ impl ReliableNode {
         {
             return None;
         }
-        self.incoming(key)?.carried_answer(now)
+        self.incoming(key)?.carried_answer(now, number)
     }
 
     /// Says that `key` has room again, if somebody found it full.
@@ -310,9 +311,11 @@ impl ReliableNode {
         }
         match frame.kind {
             ReliableFrameKind::Data(data) => {
-                if let Some(CarriedAnswer { generation, number, acknowledgement }) = data.carried {
-                    let answer = ReliableFrame { generation, number, ..frame };
-                    self.acknowledged(now, key, datagram.path, answer, acknowledgement, out);
+                if let Some(carried) = data.carried {
+                    let CarriedAnswer { generation, number, .. } = carried;
+                    let (answer, over) = (carried.acknowledgement(), datagram.path);
+                    let frame = ReliableFrame { generation, number, ..frame };
+                    self.acknowledged(now, key, over, frame, answer, out);
                 }
                 self.data(now, key, frame, data, datagram, out);
             }
@@ -519,9 +522,9 @@ impl ReliableNode {
                         if let Some(path) = stream.posted(now, number, path, status) {
                             self.blocked[key.class.index()].insert((path, key));
                         }
-                        // What it may have carried did not leave either.
+                        // The acknowledgement that it may have had with it did not leave either.
                         if let Some(stream) = self.incoming(key) {
-                            stream.answer_again(now);
+                            stream.not_carried(now, number);
                             self.arm_incoming(key);
                         }
                     }

@@ -91,6 +91,8 @@ pub(super) struct ReceiveStream {
     /// A question that waits for the digests of fragments that came before it: its path, and how
     /// many.
     asked: Option<(PathId, usize)>,
+    /// The fragment the other way that had the newest acknowledgement with it.
+    carrier: Option<u64>,
     /// When an acknowledgement is due.
     pub(super) due: Option<LocalNs>,
     /// When somebody will look whether one is due.
@@ -113,6 +115,7 @@ impl ReceiveStream {
             is_marked: false,
             unanswered: 0,
             asked: None,
+            carrier: None,
             due: None,
             armed: None,
         }
@@ -318,24 +321,29 @@ impl ReceiveStream {
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
 
-    /// Returns an acknowledgement for data that leaves the other way, if one is due soon and nothing
-    /// is missing.
-    pub(super) fn carried_answer(&mut self, now: LocalNs) -> Option<CarriedAnswer> {
+    /// Returns an acknowledgement for fragment `by`, which leaves the other way, if one is due soon
+    /// and nothing is missing.
+    pub(super) fn carried_answer(&mut self, now: LocalNs, by: u64) -> Option<CarriedAnswer> {
         if self.due.is_none() || self.above != [0; BITMAP_WORDS] {
             return None;
         }
         let (number, acknowledgement) = self.answer(now);
-        Some(CarriedAnswer { generation: self.generation, number: number as u32, acknowledgement })
+        self.carrier = Some(by);
+        CarriedAnswer::new(self.generation, number as u32, &acknowledgement)
     }
 
-    /// Makes an acknowledgement due at once: the last one did not leave.
-    pub(super) const fn answer_again(&mut self, now: LocalNs) {
-        self.due = Some(now);
+    /// Records that fragment `by` did not leave: if it had the newest acknowledgement with it, the
+    /// next one is due at once.
+    pub(super) fn not_carried(&mut self, now: LocalNs, by: u64) {
+        if self.carrier == Some(by) {
+            (self.carrier, self.due) = (None, Some(now));
+        }
     }
 
     /// Returns an acknowledgement, with the number up to which all has arrived.
     pub(super) fn answer(&mut self, now: LocalNs) -> (u64, Acknowledgement) {
         (self.due, self.unanswered, self.told_free) = (None, 0, self.freed);
+        self.carrier = None;
         let (newest, path, at) = self.newest.unwrap_or((0, PathId(0), now));
         let acknowledgement = Acknowledgement {
             is_marked: core::mem::take(&mut self.is_marked),
@@ -408,5 +416,28 @@ mod tests {
             stream.question_due()
         });
         assert_eq!(due, [None, Some(PATH), None]);
+    }
+
+    #[test]
+    fn not_carried__an_acknowledgement_is_due_again_if_the_newest_did_not_leave() {
+        let mut stream = ReceiveStream::new(
+            0,
+            Span { region: RegionId(0), offset: 0, length: 4_096 },
+            Nanos::from_micros(20),
+        );
+        assert_eq!(stream.carried_answer(LocalNs(1), 3), None, "nothing has come");
+        stream.not_carried(LocalNs(1), 3);
+        assert_eq!(stream.due, None, "nothing was lost");
+        assert!(matches!(come(&mut stream, 0), FragmentAction::Take { .. }));
+        stream.checked(LocalNs(2), 0, Some(7));
+        let carried = stream.carried_answer(LocalNs(3), 4).expect("one is due");
+        assert_eq!((carried.number, stream.due), (1, None));
+        stream.not_carried(LocalNs(4), 3);
+        assert_eq!(stream.due, None, "another fragment had it");
+        stream.not_carried(LocalNs(4), 4);
+        assert_eq!(stream.due, Some(LocalNs(4)));
+        stream.answer(LocalNs(5));
+        stream.not_carried(LocalNs(6), 4);
+        assert_eq!(stream.due, None, "a newer one has left");
     }
 }

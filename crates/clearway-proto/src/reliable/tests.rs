@@ -695,7 +695,7 @@ mod strangers {
                 {
                     let acknowledgement = Acknowledgement { bitmap: [0; BITMAP_WORDS], ..answer };
                     let (generation, number) = (generation % 3, answer.newest);
-                    data.carried = Some(CarriedAnswer { generation, number, acknowledgement });
+                    data.carried = CarriedAnswer::new(generation, number, &acknowledgement);
                     // One that is too long was never made.
                     data.carried = data.carried.filter(|_| data.length() <= FRAME_MAX);
                 }

@@ -364,8 +364,8 @@ fn without_signal(woken: WakeReason, is_ready: bool) -> WakeReason {
 
 impl<W: Wire + Wake> Wake for FileWire<W> {
     fn wake_descriptors(&mut self) -> io::Result<Option<WakeDescriptors>> {
-        let finished = WakeDescriptors::duplicate([self.files.finished.signal()])?;
-        Ok(WakeDescriptors::of_both(self.below.wake_descriptors()?, Some(finished)))
+        let below = self.below.wake_descriptors()?;
+        below.map(|below| below.with(self.files.finished.signal())).transpose()
     }
 
     fn rest(&mut self) -> Rest {

@@ -3,11 +3,13 @@
 //! # Model
 //! Sockets are numbered: first the classes' in the order of [`Class::ALL`], each with those of all
 //! rails, then the groups'. A full round asks which are ready and reads those, the most urgent
-//! class first. While spinning between rounds, the socket that spoke last is read without asking:
-//! in a dialogue that is where the next message comes.
+//! class first. Between full rounds, and while spinning, the socket that spoke last is read without
+//! asking: in a dialogue that is where the next message comes.
 //!
 //! # Invariants
-//! I1. In a round every ready socket gets at least one slot of the arena, so that none starves.
+//! I1. In a full round every ready socket gets at least one slot of the arena. A round is full
+//!     after one that found more than one message, and [`BRIEFLY`] after the last full one at the
+//!     latest, so that no socket starves.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,7 +31,7 @@ const LOOKS: u32 = 8;
 
 /// How long after all sockets were asked about a round reads the one that spoke last without asking
 /// again, which costs one system call instead of two. What comes in another socket waits so long at
-/// most.
+/// most. A sleep ends that early: what it found is read at once.
 const BRIEFLY: Nanos = Nanos::from_micros(4);
 
 /// Error reports taken at a time; bounds the work that a stranger's ICMP flood can cause.
@@ -52,8 +54,8 @@ pub(super) struct WireSockets {
     /// The socket that something came from: it is the one that spoke last if it does so again, as a
     /// lone acknowledgement does not.
     spoken: usize,
-    /// When all sockets were last asked about, and no more than one of them had something.
-    asked: LocalNs,
+    /// When all sockets were last asked about; `None` if there is more than they gave since.
+    asked: Option<LocalNs>,
     /// Slots offered to a socket: few while messages come singly, as each offered one costs a
     /// little.
     appetite: usize,
@@ -85,7 +87,7 @@ impl WireSockets {
             found: ReadySockets::default(),
             last_speaker: 0,
             spoken: 0,
-            asked: LocalNs(0),
+            asked: None,
             appetite: 1,
             looks: 0,
             stamps: StampClock::new(),
@@ -179,16 +181,24 @@ impl WireSockets {
         self.inbox.empty();
         let found = std::mem::take(&mut self.found);
         let now = clock::now();
-        if !found.is_wire() && now.since(self.asked) < BRIEFLY {
+        if !found.is_wire() && self.asked.is_some_and(|asked| now.since(asked) < BRIEFLY) {
             if self.read(self.last_speaker, 1) > 0 {
-                self.asked = LocalNs(0);
+                self.asked = None;
             }
             return 0;
         }
         let ready =
             if found.is_wire() { found } else { self.readiness.poll(Some(Nanos::ZERO), &[]) };
-        self.asked = if ready.readable.count_ones() > 1 { LocalNs(0) } else { now };
+        self.asked = Some(now);
+        self.read_ready(ready)
+    }
+
+    /// Reads the sockets of a full round; returns those that have room again.
+    fn read_ready(&mut self, ready: ReadySockets) -> u64 {
         let mut waiting = ready.readable.count_ones() as usize;
+        if waiting > 1 {
+            self.asked = None;
+        }
         for number in 0..self.sockets.len() {
             let bit = 1 << number;
             if ready.failed & bit != 0 {
@@ -203,6 +213,10 @@ impl WireSockets {
                 } else {
                     filled.max(1)
                 };
+                // A lone message is that of a dialogue; behind several there may be more.
+                if filled == offer && offer > 1 {
+                    self.asked = None;
+                }
             }
         }
         ready.writable

@@ -120,6 +120,12 @@ fn urgent__operations_do_not_wait_for_a_flood_of_another_thread() {
 }
 
 #[test]
+fn resting__a_put_behind_quiets_leaves_while_its_program_computes() {
+    Ground::Udp.run("resting.c", &[2], &[]);
+    Ground::Libfabric.run("resting.c", &[2], &[]);
+}
+
+#[test]
 fn overloads__a_tool_can_put_its_function_in_place() {
     run("overloads.cpp");
 }

@@ -253,8 +253,15 @@ impl Wire for FullQueueWire<'_> {
 /// A wire that ends each send at once, and counts posts and polls.
 struct CountingWire<'a> {
     wire: &'a mut dyn Wire,
+    answer: PostOutcome,
     posts: u32,
     polls: u32,
+}
+
+impl<'a> CountingWire<'a> {
+    fn new(wire: &'a mut dyn Wire) -> Self {
+        Self { wire, answer: PostOutcome::Done(0), posts: 0, polls: 0 }
+    }
 }
 
 impl Wire for CountingWire<'_> {
@@ -264,7 +271,7 @@ impl Wire for CountingWire<'_> {
 
     fn post(&mut self, operations: &[Operation], _heads: &[u8], answers: &mut Vec<PostOutcome>) {
         self.posts += 1;
-        answers.extend(operations.iter().map(|_| PostOutcome::Done(0)));
+        answers.extend(operations.iter().map(|_| self.answer));
     }
 
     fn poll(&mut self, _limit: usize, _sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
@@ -276,7 +283,7 @@ impl Wire for CountingWire<'_> {
 #[test]
 fn flush__what_a_command_asked_for_leaves_and_ends_without_a_poll() {
     let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
-    let mut wire = CountingWire { wire: fabric.wire(Rank(0)), posts: 0, polls: 0 };
+    let mut wire = CountingWire::new(fabric.wire(Rank(0)));
     let mut driver = Driver::boot(Script::default(), LocalNs(0), 0);
     driver.command(LocalNs(0), (LocalNs(u64::MAX), ScriptAction::Stray));
     driver.flush(&mut wire, &mut |_| {}, None);
@@ -287,7 +294,7 @@ fn flush__what_a_command_asked_for_leaves_and_ends_without_a_poll() {
 #[test]
 fn step__a_wire_that_had_nothing_is_polled_once_also_after_what_ended_at_once() {
     let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
-    let mut wire = CountingWire { wire: fabric.wire(Rank(0)), posts: 0, polls: 0 };
+    let mut wire = CountingWire::new(fabric.wire(Rank(0)));
     let mut driver = Driver::boot(Script::default(), LocalNs(0), 0);
     // The engine asks for three ticks at this instant, and posts nothing.
     driver.engine_mut().ticks_wanted = 4;
@@ -297,6 +304,15 @@ fn step__a_wire_that_had_nothing_is_polled_once_also_after_what_ended_at_once() 
     driver.command(LocalNs(0), (LocalNs(u64::MAX), ScriptAction::Stray));
     driver.step(&mut wire, &mut |_| {});
     assert_eq!((wire.posts, wire.polls), (1, 2));
+    assert_eq!(
+        driver.engine_mut().seen.last(),
+        Some(&(LocalNs(0), ObservedInput::Done(0, Status::Complete)))
+    );
+    // A queue that is full has room again in a poll, which may be the next one.
+    wire.answer = PostOutcome::NoRoom;
+    driver.command(LocalNs(0), (LocalNs(u64::MAX), ScriptAction::Stray));
+    driver.step(&mut wire, &mut |_| {});
+    assert_eq!((wire.posts, wire.polls), (2, 4));
 }
 
 #[test]
