@@ -223,8 +223,8 @@ impl Engine {
         due.into_iter().for_each(|answer| answer());
     }
 
-    /// Reports sentences. The answer must not overtake its reason: whoever gets an error looks for the
-    /// reason at once.
+    /// Reports sentences. An answer must not overtake its reason, which the caller may look for at
+    /// once.
     fn report_all(&self, sentences: &[String]) {
         sentences.iter().for_each(|sentence| (self.report)(sentence));
     }
@@ -297,7 +297,9 @@ fn opened(
         }
         if wire.rest() != Rest::Again {
             match &descriptors {
-                Some(descriptors) => drop(descriptors.sleep(REST_MAX, &[])),
+                Some(descriptors) => {
+                    descriptors.sleep(REST_MAX, &[]);
+                }
                 None => std::thread::yield_now(),
             }
         }

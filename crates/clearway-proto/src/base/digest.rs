@@ -42,14 +42,13 @@ impl Default for Crc32c {
     }
 }
 
-/// Computes the XXH3 of `bytes`, of 64 bits. It is no linear code: bytes that end in a CRC of their
-/// own have the same CRC whatever they are, and different XXH3.
+/// Computes the XXH3 of `bytes`, of 64 bits. Unlike a CRC it is not linear: all bytes that end in a
+/// CRC of their own have the same CRC, but different XXH3.
 pub fn xxh3(bytes: &[u8]) -> u64 {
     Hasher::oneshot(bytes)
 }
 
 /// An XXH3 that is computed piece by piece.
-#[derive(Clone)]
 pub struct Xxh3(Hasher);
 
 impl Xxh3 {

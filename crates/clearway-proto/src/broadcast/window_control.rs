@@ -11,10 +11,10 @@
 //!
 //! A member is *below the floor* when it loses, most members do not, and less than a sixteenth of
 //! what those take comes to it. What they take is the configured rate, or the highest at which most
-//! lost nothing, and less than a rate at which most lost. Which one that is, a single report does not
-//! say: another one, whose process did not run for a moment, can be the last in it. So the one that
-//! was the last for most of the time is named, after [`PATIENCE`]: the application decides whether the
-//! others go on without it. Where most lose it is the network that is slow, and nobody is below.
+//! lost nothing, and less than a rate at which most lost. A single report does not say which member
+//! that is: one whose process did not run for a moment can be the slowest in it. So after [`PATIENCE`]
+//! the member is named that was the slowest for most of the time: the application decides whether the
+//! others continue without it. Where most lose it is the network that is slow, and nobody is below.
 //!
 //! # Source
 //! Slow start, additive increase and multiplicative decrease, and one reaction in a round (RFC 5681,
@@ -61,28 +61,28 @@ struct PacingRound {
     is_cut: bool,
 }
 
-/// The time since some member is below the floor.
+/// Which members were the slowest since one is below the floor.
 #[derive(Debug)]
 struct BelowFloor {
     since: LocalNs,
-    /// The last member in the last report, and when that came.
-    last: (u16, LocalNs),
-    /// How long each member was the last.
-    lasting: BTreeMap<u16, Nanos>,
+    /// The slowest member in the latest report, and when that came.
+    slowest: (u16, LocalNs),
+    /// How long each member was the slowest.
+    times: BTreeMap<u16, Nanos>,
 }
 
 impl BelowFloor {
-    /// Counts the time since the last report for the member that was the last in it.
+    /// Adds the time since the report before to the member that was the slowest in it.
     fn count(&mut self, slowest: u16, now: LocalNs) {
-        let (before, at) = core::mem::replace(&mut self.last, (slowest, now));
-        let lasting = self.lasting.entry(before).or_insert(Nanos::ZERO);
-        *lasting = Nanos(lasting.0.saturating_add(now.since(at).0));
+        let (before, at) = core::mem::replace(&mut self.slowest, (slowest, now));
+        let time = self.times.entry(before).or_insert(Nanos::ZERO);
+        *time = Nanos(time.0.saturating_add(now.since(at).0));
     }
 
-    /// Returns the member that was the last for most of the time.
+    /// Returns the member that was the slowest for most of the time.
     fn member(&self) -> u16 {
-        let longest = self.lasting.iter().max_by_key(|(_, lasting)| **lasting);
-        longest.map_or(self.last.0, |(place, _)| *place)
+        let longest = self.times.iter().max_by_key(|(_, time)| **time);
+        longest.map_or(self.slowest.0, |(place, _)| *place)
     }
 }
 
@@ -173,8 +173,8 @@ impl WindowControl {
         // No more than had left can have come until now.
         let came_most = rate_of(until.saturating_sub(from), report.packet, took);
         if losing > 0 && !is_of_most && until > from && came_most < self.floor() {
-            let last = (slowest, report.now);
-            let begin = || BelowFloor { since: began, last, lasting: BTreeMap::new() };
+            let slowest = (slowest, report.now);
+            let begin = || BelowFloor { since: began, slowest, times: BTreeMap::new() };
             self.below.get_or_insert_with(begin);
         }
         if !is_over {
@@ -268,15 +268,19 @@ mod tests {
         at: u64,
     ) -> (u32, u64) {
         let merged = ProgressReport { received, stable: received, lost, losing, ..NOTHING };
+        take(control, &merged, edge, at);
+        (control.window(), control.rate().0 / 1_000_000)
+    }
+
+    fn take(control: &mut WindowControl, merged: &ProgressReport, edge: u64, at: u64) {
         control.reported(&PacingReport {
-            merged: &merged,
+            merged,
             edge,
             trip: TRIP,
             packet: Bytes(1_000),
             wait: Nanos::ZERO,
             now: LocalNs(at * 1_000),
         });
-        (control.window(), control.rate().0 / 1_000_000)
     }
 
     #[test]
@@ -330,24 +334,15 @@ mod tests {
     }
 
     #[test]
-    fn below_floor__is_the_one_that_was_the_last_for_most_of_the_time() {
+    fn below_floor__is_the_member_that_was_the_slowest_for_most_of_the_time() {
         let mut control = begins(None);
         let mut tell = |slowest, at: u64| {
             let received = at / 160_000 * 20;
             let merged = ProgressReport { received, lost: 500_000, losing: 1, slowest, ..NOTHING };
-            let (packet, now) = (Bytes(1_000), LocalNs(at * 1_000));
-            let (edge, wait) = (received + 20, Nanos::ZERO);
-            control.reported(&PacingReport {
-                merged: &merged,
-                edge,
-                trip: TRIP,
-                packet,
-                wait,
-                now,
-            });
-            control.below_floor(now)
+            take(&mut control, &merged, received + 20, at);
+            control.below_floor(LocalNs(at * 1_000))
         };
-        // Member 1 is the last for a moment in each round, and when the time is over.
+        // Member 1 is the slowest for a moment in each round, and when the time is over.
         let named = (0..40).flat_map(|round| {
             let at = round * 160_000;
             [tell(3, at), tell(1, at + 150_000)]

@@ -31,8 +31,8 @@
 //! | snapshots | header block, the state behind it (`snapshot.rs`) |
 //!
 //! All is little-endian, in blocks of 4 KiB. Each part is under a CRC-32C, and each body under an
-//! XXH3: what an application writes can end in a CRC of its own, and then all CRCs are equal, so that
-//! recovery would take what an earlier life of the block left there for a body that never arrived.
+//! XXH3: blocks of an application can end in a CRC of their own, and then all have the same CRC, so
+//! that recovery would take an old block for a body that never reached the disk.
 //! Nothing is written over that a recovery could need.
 //!
 //! # Recovery

@@ -23,19 +23,18 @@ use crate::wire::{Fault, FileId, FileKind, RefusalReason, SHOW_MAX, Span, Status
 #[derive(Debug)]
 pub(super) struct Opening {
     recovery: Recovery,
-    /// The digest that recovery waits for, of what was looked at so far; none while it waits for
-    /// bytes.
+    /// The digest that recovery waits for, so far; none while it waits for bytes.
     digest: Option<BodyDigest>,
     found: Option<Box<Recovered>>,
     superblock: Option<Superblock>,
     steps: VecDeque<OpeningStep>,
 }
 
-/// A digest of bytes in memory, which are looked at piece by piece.
+/// A digest of bytes in memory, computed piece by piece.
 #[derive(Debug)]
 struct BodyDigest {
     of: Xxh3,
-    /// Bytes that were not looked at.
+    /// Bytes that are not in it yet.
     left: Span,
 }
 
@@ -236,25 +235,24 @@ impl StagingLog {
     /// Takes bytes that opening asked to see.
     pub(super) fn opening_shown(&mut self, bytes: &[u8]) {
         let phase = core::mem::replace(&mut self.phase, LogPhase::Closed);
-        match phase {
-            LogPhase::Opening(mut opening) => {
-                match &mut opening.digest {
-                    None => opening.recovery.give_bytes(Ok(bytes)),
-                    Some(digest) => {
-                        digest.of.update(bytes);
-                        if digest.left.length > 0 {
-                            let piece = digest.next_piece();
-                            self.disk.operate(DiskOperation::Show(piece), DiskJob::Opening);
-                            self.phase = LogPhase::Opening(opening);
-                            return;
-                        }
-                        let value = digest.of.value();
-                        opening.recovery.give_digest(Ok(Some(value)));
-                    }
+        let LogPhase::Opening(mut opening) = phase else {
+            self.phase = phase;
+            return;
+        };
+        match &mut opening.digest {
+            None => opening.recovery.give_bytes(Ok(bytes)),
+            Some(digest) => {
+                digest.of.update(bytes);
+                if digest.left.length > 0 {
+                    let piece = digest.next_piece();
+                    self.disk.operate(DiskOperation::Show(piece), DiskJob::Opening);
+                    self.phase = LogPhase::Opening(opening);
+                    return;
                 }
-                self.continue_recovery(*opening);
+                let value = digest.of.value();
+                opening.recovery.give_digest(Ok(Some(value)));
             }
-            phase => self.phase = phase,
         }
+        self.continue_recovery(*opening);
     }
 }

@@ -7,9 +7,9 @@
 //! asking: in a dialogue that is where the next message comes.
 //!
 //! # Invariants
-//! I1. In a full round every ready socket gets at least one slot of the arena. A round is full
-//!     after one that found more than one message, and [`BRIEFLY`] after the last full one at the
-//!     latest, so that no socket starves.
+//! I1. In a full round every ready socket gets at least one slot of the arena. The next round is full
+//!     when this one found several messages, or began [`FULL_ROUND_EVERY`] after the last full one,
+//!     so that no socket starves.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -29,10 +29,10 @@ use crate::waiting::{Rest, WaitSource, Wake, WakeDescriptors, WakeReason};
 /// spoke last, which costs one system call where asking and then reading costs two.
 const LOOKS: u32 = 8;
 
-/// How long after all sockets were asked about a round reads the one that spoke last without asking
-/// again, which costs one system call instead of two. What comes in another socket waits so long at
-/// most. A sleep ends that early: what it found is read at once.
-const BRIEFLY: Nanos = Nanos::from_micros(4);
+/// How long after a full round only the socket that spoke last is read, which costs one system call
+/// instead of two. A datagram in another socket waits so long at most; one that ends a sleep is read
+/// at once.
+const FULL_ROUND_EVERY: Nanos = Nanos::from_micros(4);
 
 /// Error reports taken at a time; bounds the work that a stranger's ICMP flood can cause.
 const REPORTS_MAX: u64 = 64;
@@ -51,11 +51,11 @@ pub(super) struct WireSockets {
     /// What a wait found, for the next round.
     found: ReadySockets,
     last_speaker: usize,
-    /// The socket that something came from: it is the one that spoke last if it does so again, as a
-    /// lone acknowledgement does not.
-    spoken: usize,
-    /// When all sockets were last asked about; `None` if there is more than they gave since.
-    asked: Option<LocalNs>,
+    /// The socket of the latest datagram. It becomes `last_speaker` with its second one in a row: a
+    /// lone acknowledgement does not make its socket that of the dialogue.
+    latest: usize,
+    /// When the last full round was; `None` if the next round has to be full.
+    full_round_at: Option<LocalNs>,
     /// Slots offered to a socket: few while messages come singly, as each offered one costs a
     /// little.
     appetite: usize,
@@ -86,8 +86,8 @@ impl WireSockets {
             readiness,
             found: ReadySockets::default(),
             last_speaker: 0,
-            spoken: 0,
-            asked: None,
+            latest: 0,
+            full_round_at: None,
             appetite: 1,
             looks: 0,
             stamps: StampClock::new(),
@@ -129,7 +129,7 @@ impl WireSockets {
         // The sockets of groups are the last ones, and all of them are patient.
         self.patient &= !(1 << self.sockets.len());
         // What a wait found and who spoke last are by number, and numbers have moved.
-        (self.found, self.last_speaker, self.spoken) = (ReadySockets::default(), 0, 0);
+        (self.found, self.last_speaker, self.latest) = (ReadySockets::default(), 0, 0);
         Some(())
     }
 
@@ -181,15 +181,16 @@ impl WireSockets {
         self.inbox.empty();
         let found = std::mem::take(&mut self.found);
         let now = clock::now();
-        if !found.is_wire() && self.asked.is_some_and(|asked| now.since(asked) < BRIEFLY) {
+        if !found.is_wire() && self.full_round_at.is_some_and(|at| now.since(at) < FULL_ROUND_EVERY)
+        {
             if self.read(self.last_speaker, 1) > 0 {
-                self.asked = None;
+                self.full_round_at = None;
             }
             return 0;
         }
         let ready =
             if found.is_wire() { found } else { self.readiness.poll(Some(Nanos::ZERO), &[]) };
-        self.asked = Some(now);
+        self.full_round_at = Some(now);
         self.read_ready(ready)
     }
 
@@ -197,7 +198,7 @@ impl WireSockets {
     fn read_ready(&mut self, ready: ReadySockets) -> u64 {
         let mut waiting = ready.readable.count_ones() as usize;
         if waiting > 1 {
-            self.asked = None;
+            self.full_round_at = None;
         }
         for number in 0..self.sockets.len() {
             let bit = 1 << number;
@@ -215,7 +216,7 @@ impl WireSockets {
                 };
                 // A lone message is that of a dialogue; behind several there may be more.
                 if filled == offer && offer > 1 {
-                    self.asked = None;
+                    self.full_round_at = None;
                 }
             }
         }
@@ -237,7 +238,7 @@ impl WireSockets {
                 if self.patient & 1 << number != 0 {
                     self.flow.add(self.inbox.taken - taken);
                 }
-                if core::mem::replace(&mut self.spoken, number) == number {
+                if core::mem::replace(&mut self.latest, number) == number {
                     self.last_speaker = number;
                 }
                 filled

@@ -9,9 +9,9 @@
 //! A *lane* is a stream of elements to one peer in one class, numbered by how many were issued. Its
 //! open buffer is sent when no message of the lane is under way and none was sent in the last 8 us,
 //! when it is full, and when a thread waits. So a lone operation leaves at once, and a loop of them
-//! fills messages. Where the program completed (`quiet`) what was a single message, the next
-//! operation waits for that to happen again, and its message asks itself what was applied. The next
-//! poll ends that wait, of the progress thread if of no other. Contexts of one class share lanes: a
+//! fills messages. After a `quiet` that completed a single message, the next operation waits
+//! for another `quiet`, so that one message carries both it and the request to confirm it. The next
+//! poll, at the latest one of the progress thread, ends that wait. Contexts of one class share lanes: a
 //! fence has nothing to do, and `quiet` waits until as many elements ended as were issued.
 //!
 //! Long puts and gets are as many elements as it takes.
@@ -78,10 +78,10 @@ struct Lane {
     closed_at: AtomicU64,
     /// It is among those that are closed when their time has come.
     is_listed: AtomicBool,
-    /// Messages since the program completed everything last.
+    /// Messages since the last `quiet`.
     messages: AtomicU32,
-    /// The program completed a single message, and may do so again: what is open waits for that. A
-    /// hint, which is wrong for at most one poll.
+    /// The last `quiet` completed a single message: what is open waits for another one. A hint, which
+    /// is wrong for at most one poll.
     is_completed_next: AtomicBool,
 }
 
