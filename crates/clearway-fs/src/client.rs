@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 use crate::FsError;
 use crate::control::{
-    CONTROL_XATTR, ControlPath, ControlRequest, ControlResponse, read_line, write_line,
+    CONTROL_XATTR, ControlPath, ControlRequest, ControlResponse, SocketPath, read_line, write_line,
 };
 
-/// Bytes of the longest path of a socket, and some more.
-const SOCKET_PATH_MAX: usize = 256;
+/// Bytes of the longest path (`PATH_MAX`).
+const SOCKET_PATH_MAX: usize = 4096;
 
 /// A mount that can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,9 @@ impl ControlClient {
         request: &ControlRequest,
         mut take: impl FnMut(ControlResponse),
     ) -> Result<(), FsError> {
-        let mut stream = UnixStream::connect(&self.socket).map_err(FsError::Control)?;
+        let connected =
+            SocketPath::open(&self.socket).and_then(|socket| UnixStream::connect(socket.path()));
+        let mut stream = connected.map_err(FsError::Control)?;
         write_line(&mut stream, request).map_err(FsError::Control)?;
         let mut responses = BufReader::new(stream);
         loop {

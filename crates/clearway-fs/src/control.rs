@@ -13,7 +13,10 @@
 //! I1. A line is at most [`LINE_MAX`] bytes, and a request names at most [`PATHS_MAX`] paths.
 //! I2. Any bytes are a request or a sentence that says what is wrong with them.
 
+use std::fs::File;
 use std::io::{self, BufRead, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 
 use clearway_proto::base::Class;
 use serde::{Deserialize, Serialize};
@@ -24,6 +27,33 @@ pub const CONTROL_XATTR: &str = "user.clearway.control";
 pub const LINE_MAX: usize = 4 << 20;
 /// Paths of one request.
 pub const PATHS_MAX: usize = 4096;
+
+/// A way to a socket whose path may be longer than the 107 bytes that an address of a socket has: it
+/// leads through the open directory.
+pub(crate) struct SocketPath {
+    path: PathBuf,
+    /// Keeps `path` valid.
+    _directory: File,
+}
+
+impl SocketPath {
+    /// Opens the directory of the socket at `path`.
+    ///
+    /// # Errors
+    /// The system's; [`io::ErrorKind::InvalidInput`] when the path has no last name.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let directory = File::open(directory)?;
+        let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        Ok(Self { path: Path::new(&link).join(name), _directory: directory })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
 
 /// A path below the mount point, as text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -5,6 +5,7 @@
 //!   lock          held (flock) by the process that has the log open; its number is in it
 //!   superblock    made last: a directory without it, or with one of zeros, has no log yet
 //!   snapshot-0, snapshot-1
+//!   control       the socket of the mount
 //!   segments/00000000, 00000001, ..   preallocated
 //! ```
 //!
@@ -21,6 +22,9 @@ use clearway_proto::base::Bytes;
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, fallocate, flock};
 
 use crate::FsError;
+
+/// The name of the socket of a mount.
+pub(crate) const CONTROL_NAME: &str = "control";
 
 /// Bytes of a superblock's file: two blocks.
 const SUPERBLOCK_BYTES: u64 = 8192;
@@ -112,7 +116,8 @@ fn segment_name(number: u64) -> String {
 /// Returns whether `path` has nothing but what an interrupted start of a log leaves there.
 fn is_free(path: &Path) -> Result<bool, FsError> {
     let entries = fs::read_dir(path).map_err(FsError::at("cannot read the directory", path))?;
-    let known = ["lock", "snapshot-0", "snapshot-1", "segments", "mount.log", "lost+found"];
+    let known =
+        ["lock", CONTROL_NAME, "snapshot-0", "snapshot-1", "segments", "mount.log", "lost+found"];
     for entry in entries {
         let name = entry.map_err(FsError::at("cannot read the directory", path))?.file_name();
         if !known.iter().any(|known| name == *known) {

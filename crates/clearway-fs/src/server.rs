@@ -1,15 +1,17 @@
 //! Answers requests on the control socket of a mount.
 //!
 //! # Model
-//! The socket lies in a directory that only the mount's user may enter. Each connection has a thread for
-//! as long as its one request lasts; there are at most [`CONNECTIONS_MAX`] of them.
+//! The socket is a file of the log's directory: a mount that was killed leaves it there, and the next
+//! one of the log replaces it. Each connection has a thread for as long as its one request lasts; there are
+//! at most [`CONNECTIONS_MAX`] of them.
 //!
 //! # Invariants
 //! I1. Only root and the user of the mount are answered.
 //! I2. No thread of a connection holds the lock of the engine while it reads or writes.
 
+use std::fs::{self, Permissions};
 use std::io::{self, BufReader, BufWriter, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,9 +25,10 @@ use rustix::io::Errno;
 use crate::FsError;
 use crate::control::{
     ControlPath, ControlRequest, ControlResponse, FileKindName, FileStatus, MountStatus, PATHS_MAX,
-    SafetyLevel, read_line, write_line,
+    SafetyLevel, SocketPath, read_line, write_line,
 };
 use crate::engine::{Core, Engine};
+use crate::log_directory::CONTROL_NAME;
 use crate::mount::MountNames;
 use crate::names::NodeType;
 
@@ -53,10 +56,8 @@ impl ControlServer {
     /// # Errors
     /// [`FsError::Place`].
     pub(crate) fn open(engine: &Arc<Engine>, names: MountNames) -> Result<Self, FsError> {
-        let directory = make_directory()?;
-        let path = directory.join("control");
-        let listener = UnixListener::bind(&path)
-            .map_err(FsError::at("cannot make the control socket", &path))?;
+        let path = names.log.join(CONTROL_NAME);
+        let listener = bind(&path).map_err(FsError::at("cannot make the control socket", &path))?;
         let shared = Arc::new(ServerShared {
             engine: Arc::clone(engine),
             names,
@@ -83,28 +84,21 @@ impl Drop for ControlServer {
     fn drop(&mut self) {
         self.shared.is_closed.store(true, Ordering::Release);
         // Wakes the thread that listens.
-        let _ = UnixStream::connect(&self.path);
-        let _ = std::fs::remove_file(&self.path);
-        if let Some(directory) = self.path.parent() {
-            let _ = std::fs::remove_dir(directory);
-        }
+        let _ = SocketPath::open(&self.path).and_then(|socket| UnixStream::connect(socket.path()));
+        let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Makes a directory that only this user enters, with a name that nobody guesses.
-fn make_directory() -> Result<PathBuf, FsError> {
-    let base = std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
-    let base = if base.is_dir() { base } else { std::env::temp_dir() };
-    let process = std::process::id();
-    let mut outcome = Err(FsError::Option("no directory for the control socket".into()));
-    for attempt in 0..100 {
-        let path = base.join(format!("clearway-stage-{process}-{attempt}"));
-        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-            Ok(()) => return Ok(path),
-            Err(why) => outcome = Err(FsError::at("cannot make the directory", &path)(why)),
-        }
+/// Makes the socket, in place of one that a killed mount left: the lock of the log says that no other
+/// one is alive.
+fn bind(path: &Path) -> io::Result<UnixListener> {
+    match fs::remove_file(path) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
+        _ => {}
     }
-    outcome
+    let listener = UnixListener::bind(SocketPath::open(path)?.path())?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok(listener)
 }
 
 fn listen(listener: &UnixListener, shared: &Arc<ServerShared>) {

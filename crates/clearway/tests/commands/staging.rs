@@ -32,7 +32,8 @@ impl StagingPlace {
             return None;
         }
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let name = format!("clearway-staging-{}-{number}", std::process::id());
+        // Longer than a socket's address: the mount is reached nevertheless.
+        let name = format!("clearway-staging-{}-{number}-{:x<100}", std::process::id(), "");
         let root = std::env::temp_dir().join(name);
         let place = Self { root, process: None };
         for directory in ["mnt", "store"] {
@@ -107,6 +108,11 @@ impl Drop for StagingPlace {
 
 fn error_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Returns the kind and mode of what is at `path`.
+fn mode_of(path: &Path) -> u32 {
+    fs::symlink_metadata(path).map_or(0, |metadata| metadata.mode())
 }
 
 fn stage(arguments: &[&str], paths: &[&Path]) -> Output {
@@ -196,6 +202,21 @@ fn mount__what_cannot_be_mounted_is_refused_in_one_sentence() {
     assert!(said.contains("is not empty and has no log"), "{said}");
     assert!(place.mount(&[]), "nothing was changed");
     place.umount();
+}
+
+#[test]
+fn mount__its_socket_lies_in_the_log_and_is_replaced_after_a_kill() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&[]) {
+        return;
+    }
+    let control = place.path("log/control");
+    assert_eq!(mode_of(&control), 0o140_600, "a socket that only its user opens");
+    place.kill();
+    assert_eq!(mode_of(&control), 0o140_600, "a kill leaves it");
+    assert!(place.mount(&[]), "asks the mount for its status");
+    place.umount();
+    assert!(!control.exists());
 }
 
 #[test]
