@@ -21,7 +21,7 @@ use super::frame::{
 use super::key::{StreamKey, TokenPurpose, meaning, token};
 use super::receive_stream::{FragmentAction, FragmentArrival, ReceiveStream};
 use super::segmentation::SegmentationLimits;
-use super::send_stream::{SendAction, SendStream};
+use super::send_stream::{AcknowledgementArrival, SendAction, SendStream};
 use super::stream_path::ProbeReply;
 use super::{ANSWER_MAX, DigestPolicy, Receipt, ReliableCommand, ReliableConfig, ReliableEvent};
 use crate::base::{Class, LocalNs, Nanos, Rank};
@@ -309,13 +309,14 @@ impl ReliableNode {
             self.strange += 1;
             return;
         }
+        let arrival = || AcknowledgementArrival { at: datagram.at.instant(), path: datagram.path };
         match frame.kind {
             ReliableFrameKind::Data(data) => {
                 if let Some(carried) = data.carried {
                     let CarriedAnswer { generation, number, .. } = carried;
-                    let (answer, over) = (carried.acknowledgement(), datagram.path);
+                    let answer = carried.acknowledgement();
                     let frame = ReliableFrame { generation, number, ..frame };
-                    self.acknowledged(now, key, over, frame, answer, out);
+                    self.acknowledged(now, key, arrival(), frame, answer, out);
                 }
                 self.data(now, key, frame, data, datagram, out);
             }
@@ -327,7 +328,7 @@ impl ReliableNode {
                 }
             }
             ReliableFrameKind::Acknowledgement(acknowledgement) => {
-                self.acknowledged(now, key, datagram.path, frame, acknowledgement, out);
+                self.acknowledged(now, key, arrival(), frame, acknowledgement, out);
             }
             ReliableFrameKind::Damaged
             | ReliableFrameKind::Refused
@@ -482,7 +483,7 @@ impl ReliableNode {
         &mut self,
         now: LocalNs,
         key: StreamKey,
-        over: PathId,
+        arrived: AcknowledgementArrival,
         frame: ReliableFrame,
         acknowledgement: Acknowledgement,
         out: &mut Out<ReliableEvent>,
@@ -491,7 +492,7 @@ impl ReliableNode {
         let Some(stream) = self.own(key, frame.generation) else { return };
         stream.acknowledged(
             now,
-            over,
+            arrived,
             frame.number,
             &acknowledgement,
             allowance,

@@ -59,6 +59,15 @@ struct Fragment {
     is_skipped: bool,
 }
 
+/// How an acknowledgement came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AcknowledgementArrival {
+    /// When the network gave it to this host. How long the host took to look at it is no delay of the
+    /// network: measured as one, it would make the windows of busy hosts small.
+    pub(super) at: LocalNs,
+    pub(super) path: PathId,
+}
+
 /// The next thing to do.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SendAction {
@@ -280,12 +289,12 @@ impl SendStream {
         );
     }
 
-    /// Takes in what the peer has, as it says on path `over`; `done` hears of messages that are
-    /// over.
+    /// Takes in what the peer has, as it says in an acknowledgement that `arrived`; `done` hears of
+    /// messages that are over.
     pub(super) fn acknowledged(
         &mut self,
         now: LocalNs,
-        over: PathId,
+        arrived: AcknowledgementArrival,
         number: u32,
         acknowledgement: &Acknowledgement,
         allowance: Nanos,
@@ -301,10 +310,10 @@ impl SendStream {
         (self.last_heard, self.is_known) = (now, true);
         self.paths.reply_received(
             now,
-            over,
+            arrived.path,
             if acknowledgement.is_answer { ProbeReply::Yes } else { ProbeReply::No },
         );
-        self.measure(now, acknowledgement);
+        self.measure(arrived.at, acknowledgement);
         while self.base < below {
             self.here(now, self.base);
             self.fragments.pop_front();
@@ -334,8 +343,9 @@ impl SendStream {
         self.end_messages(done);
     }
 
-    /// Measures the round trip of the newest fragment that the peer had, if it left once.
-    fn measure(&mut self, now: LocalNs, acknowledgement: &Acknowledgement) {
+    /// Measures the round trip of the newest fragment that the peer had, if it left once; the
+    /// acknowledgement arrived at `arrived`.
+    fn measure(&mut self, arrived: LocalNs, acknowledgement: &Acknowledgement) {
         let number = self.whole(acknowledgement.newest);
         if let Some(&mut Fragment {
             state: FragmentState::Away { path, at, .. },
@@ -345,7 +355,8 @@ impl SendStream {
             && path == acknowledgement.path
         {
             let waited = u64::from(acknowledgement.waited_ns);
-            self.paths.path_mut(path).measure(now, Nanos(now.since(at).0.saturating_sub(waited)));
+            let trip = Nanos(arrived.since(at).0.saturating_sub(waited));
+            self.paths.path_mut(path).measure(arrived, trip);
         }
     }
 
@@ -534,20 +545,45 @@ mod tests {
         }
     }
 
+    /// Creates a stream of one path that has pushed a message without bytes.
+    fn stream(now: LocalNs, paths: usize) -> SendStream {
+        let mut fabric = MemoryFabric::new(MemoryConfig::lossless(1));
+        let measures = SegmentationLimits::new(fabric.wire(Rank(0)).capabilities(), 64 << 10);
+        let mut stream = SendStream::new(0, measures, paths);
+        let target = MessageTarget::Inbox { head: crate::base::Head::new() };
+        let body = Span { region: RegionId(0), offset: 0, length: 0 };
+        let ticket = MessageCompletion { token: None, kept: None };
+        stream.push(now, Message { target, body, ticket });
+        stream
+    }
+
+    #[test]
+    fn acknowledged__what_waited_in_this_host_was_no_delay_of_the_network() {
+        let (left, arrived) = (LocalNs(5), LocalNs(5) + Nanos::from_micros(80));
+        let mut stream = stream(left, 1);
+        assert_eq!(sent(stream.next(left)), (0, A));
+        let acknowledgement = Acknowledgement {
+            is_marked: false,
+            is_answer: false,
+            freed: 0,
+            path: A,
+            newest: 0,
+            waited_ns: 30_000,
+            bitmap: [0; super::super::frame::BITMAP_WORDS],
+        };
+        let (looked_at, came) =
+            (arrived + Nanos::from_millis(5), AcknowledgementArrival { at: arrived, path: A });
+        stream.acknowledged(looked_at, came, 1, &acknowledgement, Nanos::ZERO, &mut |_, _| {});
+        assert!(stream.is_idle());
+        assert_eq!(stream.paths.path_mut(A).expected_delay(), Nanos(50_000 / 10));
+    }
+
     /// A wire that keeps messages for a peer that it does not reach may say so when they left on
     /// another path long ago.
     #[test]
     fn posted__what_fails_late_on_one_path_says_nothing_of_another() {
-        let mut fabric = MemoryFabric::new(MemoryConfig::lossless(1));
-        let measures = SegmentationLimits::new(fabric.wire(Rank(0)).capabilities(), 64 << 10);
-        let mut stream = SendStream::new(0, measures, 2);
         let now = LocalNs(5);
-        let target = MessageTarget::Inbox { head: crate::base::Head::new() };
-        let body = Span { region: RegionId(0), offset: 0, length: 0 };
-        stream.push(
-            now,
-            Message { target, body, ticket: MessageCompletion { token: None, kept: None } },
-        );
+        let mut stream = stream(now, 2);
         assert_eq!(sent(stream.next(now)), (0, A));
         stream.path_down(now, A);
         assert_eq!(sent(stream.next(now)), (0, B));
