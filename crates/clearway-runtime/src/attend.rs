@@ -7,6 +7,11 @@
 //! the program computes: it sleeps on the wire's descriptors without holding the lock, and pauses
 //! while other threads step, so that they do not contend for each packet.
 //!
+//! A waiting thread yields its processor between polls, so that ranks that share one take turns. Where
+//! much is under way, the network decides when the wait is over: a thread that still yielded for
+//! each packet would take the processor from threads that have something to do. It sleeps between
+//! packets, as soon as others were seen to want the processor.
+//!
 //! # Invariants
 //! I1. Nobody sleeps with the lock.
 //! I2. What arrives while nobody steps is handled within `STAND_BACK` and one wake-up.
@@ -33,6 +38,14 @@ use crate::{RuntimeError, clock};
 /// nothing came for some time.
 const POLLS: u32 = 16;
 const YIELDS: Nanos = Nanos::from_micros(200);
+/// For how long it gives the processor to others before it sleeps, where much is under way: longer than a
+/// wake-up takes, so that waiting costs at most about twice the better choice.
+const GIVEN_MAX: Nanos = Nanos::from_micros(40);
+/// How long waits then sleep at once: the next one that yields may take a fiftieth of it in vain.
+const REST_FIRST: Nanos = Nanos::from_millis(2);
+/// How long such a sleep is at most, because an acknowledgement may be due, or another thread may have done
+/// what is waited for.
+const REST_LONG: Nanos = Nanos::from_micros(500);
 /// How long the progress thread pauses after it found that other threads had stepped.
 const STAND_BACK: Duration = Duration::from_nanos(YIELDS.0);
 /// Between two looks at a wire that has no descriptor to sleep on.
@@ -51,6 +64,8 @@ pub struct SharedEngine<E: Engine> {
     steps: AtomicU64,
     /// Threads of the program that wait and poll ([`SharedEngine::wait`]).
     waiting: AtomicU32,
+    /// Until when waits sleep at once where much is under way, in ns of the local clock.
+    rest_first_until: AtomicU64,
     is_ended: AtomicBool,
     /// Ends the sleep of the progress thread.
     signal: WakeSignal,
@@ -112,6 +127,7 @@ impl<E: Engine> SharedEngine<E> {
             inner: FairLock::new(LockedEngine { driver, wire, events: Vec::new(), next: None }),
             steps: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
+            rest_first_until: AtomicU64::new(0),
             is_ended: AtomicBool::new(false),
             signal,
             is_asleep: AtomicBool::new(false),
@@ -142,21 +158,23 @@ impl<E: Engine> SharedEngine<E> {
     /// says whether that did anything; while it does, or did lately, this thread does not sleep.
     /// Then it sleeps until the wire behind `descriptors` may have something, at most for a part of
     /// the time that it waited: what it waits for may have come to another thread, or from a
-    /// neighbour.
+    /// neighbour. `is_bulk` says whether more is under way than the network carries in the time of a
+    /// wake-up.
     pub fn wait(
         &self,
         descriptors: Option<&WakeDescriptors>,
         mut ready: impl FnMut() -> bool,
         mut poll: impl FnMut() -> bool,
+        is_bulk: impl Fn() -> bool,
     ) {
         if ready() {
             return;
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let (mut polls, mut idle) = (POLLS, None);
+        let (mut polls, mut idle, mut given) = (POLLS, None, Nanos::ZERO);
         while !ready() {
             if poll() {
-                (polls, idle) = (POLLS, None);
+                (polls, idle, given) = (POLLS, None, Nanos::ZERO);
                 continue;
             }
             polls -= 1;
@@ -165,13 +183,24 @@ impl<E: Engine> SharedEngine<E> {
             }
             let now = clock::now();
             let waited = now.since(*idle.get_or_insert(now));
-            if waited < YIELDS {
-                std::thread::yield_now();
-                let is_alone = clock::now().since(now) < YIELD_TO_NOBODY;
-                polls = if is_alone { POLLS } else { 1 };
-            } else {
+            polls = 1;
+            if now.0 < self.rest_first_until.load(Ordering::Relaxed) && is_bulk() {
+                rest(descriptors, REST_LONG);
+            } else if waited >= YIELDS {
                 rest(descriptors, nap_after(waited));
-                polls = 1;
+            } else {
+                std::thread::yield_now();
+                let back = clock::now();
+                let gone = back.since(now);
+                if gone < YIELD_TO_NOBODY {
+                    polls = POLLS;
+                } else {
+                    given = given + gone;
+                }
+                if given > GIVEN_MAX {
+                    // Threads may overwrite each other's time; it is a guess.
+                    self.rest_first_until.store((back + REST_FIRST).0, Ordering::Relaxed);
+                }
             }
         }
         self.waiting.fetch_sub(1, Ordering::Relaxed);

@@ -120,6 +120,11 @@ fn urgent__operations_do_not_wait_for_a_flood_of_another_thread() {
 }
 
 #[test]
+fn full__a_put_that_waits_for_memory_sleeps() {
+    Ground::Udp.run("full.c", &[2], &[]);
+}
+
+#[test]
 fn resting__a_put_behind_quiets_leaves_while_its_program_computes() {
     Ground::Udp.run("resting.c", &[2], &[]);
     Ground::Libfabric.run("resting.c", &[2], &[]);
