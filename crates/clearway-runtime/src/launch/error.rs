@@ -7,6 +7,8 @@ use std::time::Duration;
 use clearway_proto::base::Rank;
 use thiserror::Error;
 
+use super::remote::NOT_FOUND;
+
 /// Why a job could not be joined, started or kept together.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -120,10 +122,11 @@ pub enum LaunchError {
 
 impl LaunchError {
     /// Returns the exit status for a command whose job ended so: that of the rank that failed or of
-    /// the abort, and otherwise 1.
+    /// the abort, 127 as in a shell where there is no program, and otherwise 1.
     pub fn exit_code(&self) -> i32 {
         match self {
             Self::Host { code: Some(code), .. } | Self::Ended { code, .. } if *code != 0 => *code,
+            Self::NoProgram { .. } => NOT_FOUND,
             _ => 1,
         }
     }

@@ -163,6 +163,7 @@ mod tests {
             matches!(&error, LaunchError::NoProgram { program, .. } if program == "/nowhere/program"),
             "{error}"
         );
+        assert_eq!(error.exit_code(), 127);
         assert!(run(0, "true", &[]).unwrap_err().to_string().contains("0 ranks"));
     }
 

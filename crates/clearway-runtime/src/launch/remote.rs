@@ -36,7 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 const SSH_FAILED: i32 = 255;
 
 /// What a shell and `env` end with when there is no such program (POSIX).
-const NOT_FOUND: i32 = 127;
+pub(super) const NOT_FOUND: i32 = 127;
 
 /// Makes the command of an ssh that never asks, gives up on a host that does not answer within
 /// `connecting` (whole seconds, at least one), and ends when its host falls silent. `program` is

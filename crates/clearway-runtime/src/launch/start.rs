@@ -36,7 +36,7 @@ use super::rendezvous::hub_server::HubServer;
 use super::rendezvous::member::{JoinClaim, MemberLink};
 use super::ssh::{MEET, RANK, SECRET_FD, SIZE};
 use super::started_job::StartedJob;
-use super::started_ranks::{LaunchSecrets, PlacedRank, StartedRanks};
+use super::started_ranks::{FAREWELL, LaunchSecrets, PlacedRank, StartedRanks};
 use super::{JobEndAction, JoinMethod, JoinedJob, LaunchError, RANKS_MAX, hostlist, slurm};
 
 /// Ranks of one host that may be on their way at once.
@@ -191,7 +191,7 @@ impl CoordinatorLink {
     fn explain<T>(&mut self, result: Result<T, LaunchError>) -> Result<T, LaunchError> {
         match result {
             Err(error @ LaunchError::Ended { .. }) => {
-                Err(self.started.end_of_job().unwrap_or(error))
+                Err(self.started.end_of_job(FAREWELL).unwrap_or(error))
             }
             other => other,
         }

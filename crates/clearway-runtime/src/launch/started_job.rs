@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::LaunchError;
-use super::started_ranks::{LOOK_EVERY, StartedRanks};
+use super::started_ranks::{HINDSIGHT, LOOK_EVERY, StartedRanks};
 
 /// How often processes are looked at that have left their job and as a rule end at once.
 const LOOK_AT_LAST: Duration = Duration::from_millis(10);
@@ -70,7 +70,10 @@ impl StartedJob {
             let error = one.ended(status, "");
             // The hub knows more: whether this rank is the reason, or ended because another asked
             // for it.
-            let reason = if self.started.have_left { None } else { self.started.end_of_job() };
+            let reason = match self.started.have_left {
+                true => None,
+                false => self.started.end_of_job(HINDSIGHT),
+            };
             return Err(reason.unwrap_or(error));
         }
         if !one.has_joined && (is_job || !status.success()) {

@@ -33,8 +33,12 @@ const SIGNALLED: i32 = 128;
 /// this process goes: a busy machine needs some scheduler slices for it.
 const HEARING: Duration = Duration::from_millis(200);
 
+/// How long the hub has to say why a rank ended badly that is gone already. What ended it came
+/// through the hub before; the end of its connection may come late, as a child of it holds that too.
+pub(super) const HINDSIGHT: Duration = Duration::from_millis(300);
+
 /// How long ranks have to end by themselves when the job is over.
-const FAREWELL: Duration = Duration::from_secs(3);
+pub(super) const FAREWELL: Duration = Duration::from_secs(3);
 
 /// The secrets of a job's ranks.
 pub(super) struct LaunchSecrets {
@@ -203,9 +207,10 @@ impl StartedRanks {
         }
     }
 
-    /// Returns how the job came to its end, when it did not end well.
-    pub(super) fn end_of_job(&mut self) -> Option<LaunchError> {
-        let end = self.hub_server.wait_over(FAREWELL)?.err()?;
+    /// Returns how the job came to its end, when it did not end well and the hub says so within
+    /// `patience`.
+    pub(super) fn end_of_job(&mut self, patience: Duration) -> Option<LaunchError> {
+        let end = self.hub_server.wait_over(patience)?.err()?;
         Some(self.name_the_end(end))
     }
 

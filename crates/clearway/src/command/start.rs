@@ -39,7 +39,8 @@ pub(crate) struct StartFlags {
     /// this one.
     #[arg(long, value_name = "FILE")]
     hostfile: Option<PathBuf>,
-    /// Give a variable to the ranks of other hosts as well, which get SHMEM_* by themselves.
+    /// Give a variable to the ranks of other hosts as well, which get SHMEM_* and SHMEMX_* by
+    /// themselves.
     #[arg(short = 'x', long = "env", value_name = "NAME[=VALUE]")]
     variables: Vec<String>,
     /// Start the ranks of other hosts by this program, which takes a host and a command line as ssh
@@ -63,9 +64,10 @@ pub(crate) struct JobFailed {
 }
 
 impl JobFailed {
-    /// Returns the status to end with: that of the rank that failed.
+    /// Returns the status to end with: that of the rank that failed, of which a parent sees eight
+    /// bits, and never 0.
     pub(crate) fn status(&self) -> u8 {
-        u8::try_from(self.error.exit_code()).unwrap_or(1)
+        (self.error.exit_code() as u8).max(1)
     }
 }
 
@@ -124,10 +126,15 @@ fn start_on(
 fn variables(flags: &StartFlags) -> Vec<String> {
     let own = std::env::vars_os().filter_map(|(name, value)| {
         let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
-        let is_given = name.starts_with("SHMEM_") || name.starts_with("SMA_");
-        (is_given || flags.variables.contains(&name)).then(|| format!("{name}={value}"))
+        (is_of_openshmem(&name) || flags.variables.contains(&name))
+            .then(|| format!("{name}={value}"))
     });
     own.chain(flags.variables.iter().filter(|word| word.contains('=')).cloned()).collect()
+}
+
+/// Returns whether programs of OpenSHMEM read this variable.
+fn is_of_openshmem(name: &str) -> bool {
+    ["SHMEM_", "SHMEMX_", "SMA_"].iter().any(|of| name.starts_with(of))
 }
 
 /// Returns the first `ranks` slots of `hosts`.
@@ -238,6 +245,8 @@ mod tests {
         let flags = flags("start -x A=1 -x CLEARWAY_NO_SUCH -n 2 true");
         assert!(variables(&flags).contains(&"A=1".to_owned()));
         assert!(!variables(&flags).iter().any(|word| word.starts_with("CLEARWAY_NO_SUCH")));
+        let given = ["SHMEM_CLASS", "SHMEMX_QUEUE_THRESHOLD", "SMA_SYMMETRIC_SIZE"];
+        assert!(given.iter().all(|name| is_of_openshmem(name)) && !is_of_openshmem("PATH"));
     }
 
     #[test]
