@@ -35,6 +35,8 @@ pub(crate) enum Wrong {
     Pe { pe: i32, pes: usize },
     #[error("`{argument}` is {value}; {works}")]
     Value { argument: &'static str, value: i64, works: &'static str },
+    #[error("`ptr` is {0:#x}; give an address that shmem_malloc gave and that was not freed")]
+    Block(usize),
     #[error("`ctx` is {0:#x}, which is no context; it may have been destroyed")]
     Context(usize),
     #[error("`team` is {0:#x}, which is no team of this PE; it may have been destroyed")]

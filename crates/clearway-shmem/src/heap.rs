@@ -322,11 +322,7 @@ pub fn free(block: Symmetric) -> Result<(), Fault> {
 }
 
 fn no_block(block: Symmetric) -> Fault {
-    Fault::value(
-        "ptr",
-        block.raw() as i64,
-        "give an address that shmem_malloc gave and that was not freed",
-    )
+    Wrong::Block(block.raw()).into()
 }
 
 /// Changes the length of a block on all PEs (`shmem_realloc`): as [`malloc`] for null, as [`free()`]

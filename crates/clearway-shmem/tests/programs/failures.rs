@@ -1,8 +1,9 @@
 //! What a user does wrong gets one sentence: what was wrong, where, and what works.
 
+use std::path::Path;
 use std::process::Output;
 
-use crate::prefix::{oshrun, program_of, said, tool};
+use crate::prefix::{compile, oshrun, program_of, said, tool};
 
 /// That the command failed, and said `parts` in one line.
 fn expect_sentence(output: &Output, parts: &[&str]) {
@@ -20,14 +21,19 @@ fn oshrun__says_what_it_needs() {
     let ask = |arguments: &[&str]| tool("oshrun").args(arguments).output().expect("oshrun");
     expect_sentence(&ask(&["-n", "0", "true"]), &["oshrun: -n 0 starts no PE", "from 1"]);
     expect_sentence(&ask(&["-np", "two", "true"]), &["oshrun: -n two is no number"]);
+    for many in ["257", "99999999999999999999"] {
+        expect_sentence(
+            &ask(&["--launcher", "here", "-n", many, "true"]),
+            &[&format!("oshrun: -n {many} are more PEs than the 256"), "--hostfile"],
+        );
+    }
     expect_sentence(&ask(&["-n", "2"]), &["name the program"]);
     expect_sentence(&ask(&["--fast", "true"]), &["--fast is unknown"]);
     expect_sentence(&ask(&["-x", "1=2", "true"]), &["-x 1=2 names no variable"]);
     expect_sentence(&ask(&["--launcher", "nowhere", "true"]), &["there is no launcher nowhere"]);
-    expect_sentence(
-        &ask(&["--launcher", "here", "-n", "1", "/nowhere/program"]),
-        &["no program /nowhere/program"],
-    );
+    let missing = ask(&["--launcher", "here", "-n", "1", "/nowhere/program"]);
+    expect_sentence(&missing, &["no program /nowhere/program"]);
+    assert_eq!(missing.status.code(), Some(127));
 }
 
 #[test]
@@ -54,6 +60,14 @@ fn oshcc__says_what_it_needs() {
     expect_sentence(&missing, &["oshc++: there is no compiler of C++", "CLEARWAY_CXX"]);
     let unknown = tool("oshcc").arg("--showme:all").output().expect("oshcc");
     expect_sentence(&unknown, &["--showme:all is unknown", ":libs"]);
+}
+
+#[test]
+fn oshcc__a_compiler_that_says_what_it_does_still_links() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/c/memory.c");
+    compile("oshcc", "said-aloud", &source, &["-v"]);
+    let version = tool("oshcc").arg("-v").output().expect("oshcc");
+    assert!(version.status.success(), "{}", said(&version));
 }
 
 #[test]
@@ -95,10 +109,11 @@ fn program__an_address_outside_is_named_with_function_and_argument() {
 }
 
 /// What the sentence has besides the function, by the mistake that a program makes.
-const MISTAKES: [(&str, &str, &str); 9] = [
+const MISTAKES: [(&str, &str, &str); 10] = [
     ("sizes", "shmem_malloc", "`size` is "),
     ("nothing", "shmem_malloc", "`size` is "),
     ("realloc", "shmem_realloc", "`size` is "),
+    ("twice", "shmem_free", "`ptr` is 0x"),
     ("overlap", "shmem_long_fcollect", "`dest` is 0x"),
     ("reduce", "shmem_long_sum_reduce", "`dest` is 0x"),
     ("put", "shmem_long_put", "after shmem_finalize"),

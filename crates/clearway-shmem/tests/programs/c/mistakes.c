@@ -19,6 +19,11 @@ int main(int count, char **arguments)
         EXPECT(block != NULL);
         shmem_realloc(block, me == 0 ? 4000 : 11 << 20);
     }
+    if (strcmp(way, "twice") == 0) {
+        void *block = shmem_malloc(64);
+        shmem_free(block);
+        shmem_free(block);
+    }
     if (strcmp(way, "overlap") == 0)
         shmem_long_fcollect(SHMEM_TEAM_WORLD, dest, dest + 1, 2);
     if (strcmp(way, "reduce") == 0)
