@@ -33,6 +33,13 @@ pub(crate) fn at_fork(
     refused == 0
 }
 
+/// Has the function called in each child of a `fork`, behind those that were named before it.
+pub(crate) fn at_fork_child(child: extern "C" fn()) -> bool {
+    // SAFETY: as in `at_fork`; nothing is called in the parent.
+    let refused = unsafe { libc::pthread_atfork(None, None, Some(child)) };
+    refused == 0
+}
+
 /// Ends this process at once.
 pub(crate) fn exit_at_once(status: i32) -> ! {
     // SAFETY: it does not return, runs no handler and touches no memory of the process.

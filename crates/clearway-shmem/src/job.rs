@@ -16,7 +16,7 @@
 //! The meeting itself (`card`, [`clearway_runtime::near`]).
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +47,9 @@ use crate::word::Word;
 const LOST: i32 = 1;
 /// How long the launcher has to end a job before this library does.
 const GRACE: Duration = Duration::from_millis(400);
+/// Said by a PE that left while others, as they see it, still run.
+const MET_OTHERS: &str = "left the program while other PEs were in a barrier or another collective; \
+     all PEs call shmem_finalize, or end, behind the same collectives";
 /// How long PEs wait for each other at the beginning.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -80,6 +83,10 @@ pub(crate) struct Job {
     /// This PE has left, or is about to.
     is_leaving: AtomicBool,
     process: u32,
+    /// This process is a child of the PE, and has its memory for itself.
+    is_apart: AtomicBool,
+    /// How often this PE has come to leave the program.
+    leaves: AtomicU32,
     statics: Result<(usize, usize), String>,
 }
 
@@ -452,6 +459,8 @@ fn install(met: Met, me: usize, pes: usize, level: i32) -> Result<(), String> {
         begins: AtomicUsize::new(1),
         is_leaving: AtomicBool::new(false),
         process: std::process::id(),
+        is_apart: AtomicBool::new(false),
+        leaves: AtomicU32::new(0),
         statics,
     };
     team::publish_used(&job);
@@ -464,6 +473,9 @@ fn install(met: Met, me: usize, pes: usize, level: i32) -> Result<(), String> {
         far.attend(job)?;
     }
     calls::at_exit(at_exit);
+    if !calls::at_fork_child(after_fork) {
+        return Err("the system has no room for a handler of fork".to_owned());
+    }
     Gathering::new(job, Team::WORLD).map_err(|fault| fault.sentence())?.wait();
     print_settings(&settings, me);
     Ok(())
@@ -515,6 +527,14 @@ pub(crate) fn lost_far(job: &Job, pe: usize, how: &str) {
     end_with(LOST, &format!("PE {pe} {how}, so the job ends"));
 }
 
+/// Keeps the heap from what a child of this PE writes. A child of the child has what that wrote.
+extern "C" fn after_fork() {
+    let Some(job) = JOB.get() else { return };
+    if !job.is_apart.swap(true, Ordering::AcqRel) && job.near.set_apart().is_err() {
+        calls::exit_at_once(127);
+    }
+}
+
 /// Leaves the program when it exits without `shmem_finalize`; a failed one is the launcher's to
 /// notice.
 extern "C" fn at_exit(status: c_int, _: *mut c_void) {
@@ -551,8 +571,14 @@ fn leave(job: &Job) {
     if let Some(far) = &job.far {
         Class::ALL.into_iter().for_each(|class| far.quiet(class));
     }
+    // All PEs of this host count up before they meet, and none does so again before all have looked.
+    job.near.board().leaving.fetch_add(1, Ordering::AcqRel);
+    let leaves = job.leaves.fetch_add(1, Ordering::AcqRel) + 1;
     if let Ok(all) = Gathering::new(job, Team::WORLD) {
         all.wait();
+    }
+    if job.near.board().leaving.load(Ordering::Acquire) != leaves * job.places as u32 {
+        end_with(LOST, MET_OTHERS);
     }
     // From here on the end of another PE is no failure.
     job.is_leaving.store(true, Ordering::Release);

@@ -33,7 +33,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use clearway_runtime::near::StaticsFile;
 
@@ -63,6 +63,8 @@ struct Kept {
     file: OwnedFd,
 }
 
+/// This process is a child that `fork` made, and its own children find its variables private.
+static IS_TAKEN_BACK: AtomicBool = AtomicBool::new(false);
 static KEPT: OnceLock<Kept> = OnceLock::new();
 /// The pipe by which the child of a fork tells that it has its own variables; -1 outside of a fork.
 static PIPE: [AtomicI32; 2] = [AtomicI32::new(-1), AtomicI32::new(-1)];
@@ -246,6 +248,7 @@ extern "C" fn after_fork_parent() {
 
 extern "C" fn after_fork_child() {
     if let Some(kept) = KEPT.get()
+        && !IS_TAKEN_BACK.swap(true, Ordering::AcqRel)
         && !take_back(kept)
     {
         // With its parent's variables it would change them.

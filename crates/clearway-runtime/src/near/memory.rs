@@ -74,6 +74,8 @@ pub struct Board {
     pub spoken: AtomicU32,
     /// The status with which it ends.
     pub status: AtomicU32,
+    /// How often PEs of this host have come to leave the program, all together.
+    pub leaving: AtomicU32,
 }
 
 /// A part of the file.
@@ -201,6 +203,19 @@ impl HostMemory {
         let wished = WISHED.checked_sub(layout.heap_at(place));
         let mapped = Mapped::new(file.as_fd(), layout.length(), wished)?;
         Ok(Self { mapped, layout, file })
+    }
+
+    /// Maps it anew at the same addresses, so that what this process writes from now on stays its
+    /// own. What it does not write it sees as the others have it.
+    pub(super) fn set_apart(&self) -> io::Result<()> {
+        let (start, length) = (self.mapped.start.as_ptr().cast(), self.mapped.length);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        // SAFETY: exactly the pages of this mapping are replaced, by the same bytes of the same
+        // file at the same addresses, with the same rights.
+        let mapped =
+            unsafe { libc::mmap(start, length, protection, flags, self.file.as_raw_fd(), 0) };
+        if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     pub(super) fn file(&self) -> BorrowedFd<'_> {

@@ -206,6 +206,15 @@ impl Near {
         self.waking
     }
 
+    /// Keeps what this process writes from now on from all others: for a child that `fork` made,
+    /// which is no PE. It allocates nothing.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn set_apart(&self) -> std::io::Result<()> {
+        self.memory.set_apart()
+    }
+
     /// Has `gone` called from now on, by a thread of its own, with the place of each PE that is
     /// gone: all others at the leader, the leader at all others. Whether it left or died is not to
     /// be seen here.

@@ -147,10 +147,31 @@ pub(crate) fn statics() {
 pub(crate) fn forks() {
     let (me, next, _) = who();
     FILLED.store(7, Ordering::Relaxed);
+    let block = at(heap::malloc(16).expect("began"), 0);
+    put(block, &[5u64, 6], me);
     super::local::in_a_fork(|| {
         assert_eq!(FILLED.load(Ordering::Relaxed), 7);
         FILLED.store(99, Ordering::Relaxed);
+        EMPTY[100].store(98, Ordering::Relaxed);
+        put(block, &[50u64, 60], me);
+        if !job::ptr(block, next as i32).expect("began").is_null() {
+            put(block, &[51u64, 61], next);
+        }
+        super::local::in_a_fork(|| {
+            assert_eq!(FILLED.load(Ordering::Relaxed), 99);
+            assert_eq!(EMPTY[100].load(Ordering::Relaxed), 98);
+            assert_eq!(
+                get::<u64>(block, 2, me),
+                [50, 60],
+                "a child of the child has what that wrote"
+            );
+            put(block, &[70u64, 80], me);
+        });
+        assert_eq!(get::<u64>(block, 2, me), [50, 60]);
     });
+    barrier();
+    assert_eq!(get::<u64>(block, 2, me), [5, 6], "children changed the heap");
+    assert_eq!(EMPTY[100].load(Ordering::Relaxed), 0);
     let status = std::process::Command::new("sh").args(["-c", "exit 3"]).status().expect("a shell");
     assert_eq!(status.code(), Some(3));
     assert_eq!(FILLED.load(Ordering::Relaxed), 7, "the child changed its own");

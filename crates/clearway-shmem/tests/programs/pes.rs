@@ -1,6 +1,7 @@
 //! Programs of C and C++ as one, two and four PEs under `oshrun`, and alone.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::prefix::{bounded, oshrun, program_of, said};
 
@@ -145,9 +146,9 @@ fn leaving__a_child_of_a_pe_has_memory_of_its_own() {
 #[test]
 fn leaving__global_exit_ends_all_with_its_status() {
     let program = program_of("leaving.c");
-    for status in [42, 0] {
+    for (asked, status) in [(42, 42), (0, 0), (300, 44), (256, 1)] {
         let output =
-            oshrun(3).arg(&program).args(["exit", &status.to_string()]).output().expect("oshrun");
+            oshrun(3).arg(&program).args(["exit", &asked.to_string()]).output().expect("oshrun");
         assert_eq!(output.status.code(), Some(status), "{}", said(&output));
         assert!(output.stderr.is_empty(), "{}", said(&output));
     }
@@ -159,6 +160,26 @@ fn leaving__a_pe_that_is_killed_ends_all_with_one_sentence() {
     let output = oshrun(3).arg(program).arg("kill").output().expect("oshrun");
     let text = said(&output);
     assert!(!output.status.success() && text.contains("signal: 9"), "{text}");
+    assert_eq!(output.stderr.iter().filter(|byte| **byte == b'\n').count(), 1, "{text}");
+}
+
+/// A child holds the connections of its parent, whose end the launcher knows all the same.
+#[test]
+fn leaving__a_child_that_lives_on_does_not_delay_the_end() {
+    let program = program_of("leaving.c");
+    let began = Instant::now();
+    let mut command = oshrun(3);
+    let job = command.arg(program).arg("orphan").stdout(Stdio::null()).stderr(Stdio::null());
+    assert_eq!(job.status().expect("oshrun").code(), Some(137));
+    assert!(began.elapsed() < Duration::from_millis(2_500), "{:?}", began.elapsed());
+}
+
+#[test]
+fn leaving__an_end_that_meets_a_barrier_is_one_sentence() {
+    let program = program_of("leaving.c");
+    let output = oshrun(3).arg(program).arg("early").output().expect("oshrun");
+    let text = said(&output);
+    assert!(output.status.code() == Some(1) && text.contains("PE 2: left the program"), "{text}");
     assert_eq!(output.stderr.iter().filter(|byte| **byte == b'\n').count(), 1, "{text}");
 }
 
