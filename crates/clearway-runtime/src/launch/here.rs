@@ -18,7 +18,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, IsTerminal};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -80,6 +80,7 @@ pub fn start_here(
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listener = listener.map_err(LaunchError::system("open a TCP port for the ranks"))?;
     let hub_server = HubServer::open(listener, Hub::new(ranks, secrets.keys(), options.patience))?;
+    check_way_to(hub_server.address())?;
     let meet = hub_server.address().to_string();
     let program_name = program.to_string_lossy().into_owned();
     let mut started = StartedRanks::new(hub_server, program_name);
@@ -101,6 +102,14 @@ pub fn start_here(
         started.ranks.push(PlacedRank { rank, host: host.clone(), process, has_joined: false });
     }
     Ok(StartedJob::new(started))
+}
+
+/// Looks whether ranks of this host would reach `meet`: in a new network namespace the loopback
+/// interface is down. This asks for the route and sends nothing.
+fn check_way_to(meet: SocketAddr) -> Result<(), LaunchError> {
+    let asked = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|any| any.connect(meet));
+    let what = format!("reach {}, where ranks meet (is the interface lo up?)", meet.ip());
+    asked.map_err(LaunchError::system(what))
 }
 
 /// Gives the process of `rank` its standard input, and the process group that goes with it.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Output;
 
-use crate::prefix::{compile, oshrun, program_of, said, tool};
+use crate::prefix::{bounded, compile, oshrun, prefix, program_of, said, tool};
 
 /// That the command failed, and said `parts` in one line.
 fn expect_sentence(output: &Output, parts: &[&str]) {
@@ -34,6 +34,24 @@ fn oshrun__says_what_it_needs() {
     let missing = ask(&["--launcher", "here", "-n", "1", "/nowhere/program"]);
     expect_sentence(&missing, &["no program /nowhere/program"]);
     assert_eq!(missing.status.code(), Some(127));
+}
+
+/// A network namespace begins with its loopback interface down.
+#[test]
+fn oshrun__without_a_loopback_interface_says_so() {
+    let own = ["-r", "-n"];
+    let is_there = bounded("unshare").args(own).arg("true").output();
+    if !is_there.is_ok_and(|output| output.status.success()) {
+        println!("skipped: a job without a loopback interface (no namespace can be made)");
+        return;
+    }
+    let oshrun = prefix().join("bin/oshrun");
+    let mut command = bounded("unshare");
+    let job = command.args(own).arg(oshrun).args(["--launcher", "here", "-n", "2", "true"]);
+    expect_sentence(
+        &job.output().expect("unshare"),
+        &["reach 127.0.0.1", "is the interface lo up?"],
+    );
 }
 
 #[test]
