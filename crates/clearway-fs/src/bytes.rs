@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use clearway_proto::base::xxh3;
@@ -111,7 +112,7 @@ impl Core {
     /// in any case, so the space only has to be there now.
     pub(crate) fn allocate(&mut self, inode: InodeId, end: u64, length: u64) -> Result<(), Held> {
         let size = self.tree().content(inode).ok_or(Errno::BADF)?.size();
-        if length > self.space().1 {
+        if length > self.space().free.0 {
             return Err(Held::Errno(Errno::NOSPC));
         }
         if end > size { self.truncate(inode, end) } else { Ok(()) }
@@ -170,15 +171,23 @@ impl Engine {
             // The usual case: one write, one read.
             if let [ReadPart { length, source: PartSource::Memory { loan, skip } }] = &parts[..] {
                 let bytes = loan.bytes().get(*skip..*skip + *length);
+                self.count_read(*length);
                 return use_them(bytes.ok_or(Errno::IO));
             }
             match self.fill(&parts) {
-                Ok(Some(bytes)) => return use_them(Ok(&bytes)),
+                Ok(Some(bytes)) => {
+                    self.count_read(bytes.len());
+                    return use_them(Ok(&bytes));
+                }
                 Ok(None) => {}
                 Err(why) => return use_them(Err(why)),
             }
         }
         use_them(Err(Errno::IO));
+    }
+
+    fn count_read(&self, length: usize) {
+        self.bytes_read.fetch_add(length as u64, Ordering::Relaxed);
     }
 
     /// Returns the bytes of `parts`; `None` when a body is not there any more.

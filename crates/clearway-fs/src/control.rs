@@ -19,6 +19,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use clearway_proto::base::Class;
+use clearway_proto::stats::Histogram;
 use serde::{Deserialize, Serialize};
 
 /// The extended attribute by which a mount point names its control socket.
@@ -168,7 +169,7 @@ impl ControlRequest {
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum ControlResponse {
     /// How the mount is.
-    Status(MountStatus),
+    Status(Box<MountStatus>),
     /// A file.
     File(FileStatus),
     /// Everything that was asked is done; nothing follows.
@@ -197,6 +198,12 @@ pub struct MountStatus {
     pub log_bytes: u64,
     /// Bytes of segments that are free.
     pub log_bytes_free: u64,
+    /// Segments of the log.
+    pub segments: u64,
+    /// Segments that are free.
+    pub segments_free: u64,
+    /// Segments that are not used any more, because the disk failed there.
+    pub segments_retired: u64,
     /// Inodes in use.
     pub inodes: u64,
     /// Inodes that there can be.
@@ -207,6 +214,19 @@ pub struct MountStatus {
     pub cached_bytes: u64,
     /// Bytes of files that lie in the log, by class.
     pub class_bytes: std::collections::BTreeMap<Class, u64>,
+    /// Bytes that were written since the mount began.
+    pub written_bytes: u64,
+    /// Bytes that were read since the mount began.
+    pub read_bytes: u64,
+    /// Changes since the mount began, writes among them.
+    pub changes: u64,
+    /// Changes since the mount began that waited for memory or for the log.
+    pub stalls: u64,
+    /// Changes that wait now.
+    pub stalled: u64,
+    /// How long fsync, close and waits waited for the disk since the mount began, in ns; those that
+    /// had nothing to wait for are not counted, and those that failed are infinite.
+    pub syncs: Histogram,
     /// Why the log takes no more changes; none while it does.
     pub stopped: Option<String>,
 }

@@ -606,8 +606,8 @@ impl Filesystem for KernelAdaptor {
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let ((total, free), inodes) =
-            self.engine.look(|core| (core.space(), core.tree().count() as u64));
+        let (space, inodes) = self.engine.look(|core| (core.space(), core.tree().count() as u64));
+        let (total, free) = (space.total.0, space.free.0);
         let blocks = |bytes: u64| bytes / u64::from(BLOCK);
         let most = self.engine.inodes_max;
         let left = most.saturating_sub(inodes);

@@ -30,6 +30,7 @@ use crate::log_directory::{LogDirectory, LogSizes};
 use crate::server::ControlServer;
 
 pub use crate::engine::Reporter;
+pub use crate::server::StatusReader;
 
 /// Bytes of writes in memory, at least: some of the longest groups.
 const MEMORY_MIN: u64 = 16 << 20;
@@ -143,6 +144,11 @@ impl Mounted {
     /// Returns what unmounts it.
     pub fn unmounter(&mut self) -> Unmounter {
         Unmounter(Arc::new(Mutex::new(self.session.unmounter())))
+    }
+
+    /// Returns what reads how it is.
+    pub fn status_reader(&self) -> StatusReader {
+        self.control.status_reader()
     }
 
     /// Takes requests until it is unmounted, and then makes everything durable.

@@ -9,8 +9,10 @@
 //! I1. Only root and the user of the mount are answered.
 //! I2. No thread of a connection holds the lock of the engine while it reads or writes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::io::{self, BufReader, BufWriter, Write};
+use std::ops::Bound;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -27,13 +29,15 @@ use crate::control::{
     ControlPath, ControlRequest, ControlResponse, FileKindName, FileStatus, MountStatus, PATHS_MAX,
     SafetyLevel, SocketPath, read_line, write_line,
 };
-use crate::engine::{Core, Engine};
+use crate::engine::{Core, CoreCounts, Engine};
 use crate::log_directory::CONTROL_NAME;
 use crate::mount::MountNames;
 use crate::names::NodeType;
 
 /// Connections at a time; one more is closed without an answer.
 const CONNECTIONS_MAX: usize = 64;
+/// Entries that are looked at under the lock of the engine: less than a millisecond.
+const ENTRIES_AT_ONCE: usize = 512;
 /// How long a client may take to send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -41,6 +45,17 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct ControlServer {
     shared: Arc<ServerShared>,
     path: PathBuf,
+}
+
+/// Reads the status of a mount from another thread.
+#[derive(Clone)]
+pub struct StatusReader(Arc<ServerShared>);
+
+impl StatusReader {
+    /// Returns how the mount is: what `stage status` shows.
+    pub fn status(&self) -> MountStatus {
+        self.0.status()
+    }
 }
 
 struct ServerShared {
@@ -74,6 +89,11 @@ impl ControlServer {
     /// Returns where the socket is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns what reads the status of the mount.
+    pub(crate) fn status_reader(&self) -> StatusReader {
+        StatusReader(Arc::clone(&self.shared))
     }
 
     /// Closes the socket. A client that waits learns it by the end of its connection.
@@ -172,8 +192,7 @@ impl ServerShared {
         let mut out = out;
         match request {
             ControlRequest::Status => {
-                let status = self.engine.look(|core| self.status(core));
-                write_line(&mut out, &ControlResponse::Status(status))?;
+                write_line(&mut out, &ControlResponse::Status(Box::new(self.status())))?;
                 Ok(Ok(()))
             }
             ControlRequest::Ls { .. } | ControlRequest::Stat { .. } => {
@@ -197,42 +216,74 @@ impl ServerShared {
         }
     }
 
-    fn status(&self, core: &mut Core) -> MountStatus {
-        let (log_bytes, log_bytes_free) = core.space();
-        let (unlogged_bytes, cached_bytes) = core.memory_bytes();
-        let directories: Vec<InodeId> = core
-            .tree()
-            .inodes()
-            .filter(|(_, inode)| matches!(inode.kind, InodeKind::Directory { .. }))
-            .map(|(id, _)| id)
-            .collect();
-        let mut class_bytes = std::collections::BTreeMap::new();
-        let mut seen = std::collections::BTreeSet::new();
+    fn status(&self) -> MountStatus {
+        let class_bytes = self.class_bytes();
+        let read_bytes = self.engine.bytes_read.load(Ordering::Relaxed);
+        self.engine.look(|core| {
+            let space = core.space();
+            let (unlogged_bytes, cached_bytes) = core.memory_bytes();
+            let (counts, stalled) = core.counts();
+            let CoreCounts { changes, written_bytes, stalls, syncs } = counts.clone();
+            MountStatus {
+                log: self.names.log.display().to_string(),
+                store: self.names.store.display().to_string(),
+                mounted_on: self.names.directory.display().to_string(),
+                process: std::process::id(),
+                class: core.class_of(InodeId::ROOT).name().to_owned(),
+                log_bytes: space.total.0,
+                log_bytes_free: space.free.0,
+                segments: space.segments,
+                segments_free: space.segments_free,
+                segments_retired: space.segments_retired,
+                inodes: core.tree().count() as u64,
+                inodes_max: self.engine.inodes_max,
+                unlogged_bytes,
+                cached_bytes,
+                class_bytes,
+                written_bytes,
+                read_bytes,
+                changes,
+                stalls,
+                stalled,
+                syncs,
+                stopped: core.stopped().map(|why| why.to_string()),
+            }
+        })
+    }
+
+    /// Returns the bytes of files in the log by class. Requests come in between, so what changes
+    /// meanwhile may be counted as it was or as it is.
+    fn class_bytes(&self) -> BTreeMap<Class, u64> {
+        let (mut bytes, mut seen) = (BTreeMap::new(), BTreeSet::new());
+        let is_directory = |kind: &InodeKind| matches!(kind, InodeKind::Directory { .. });
+        let directories: Vec<InodeId> = self.engine.look(|core| {
+            let inodes = core.tree().inodes();
+            inodes.filter(|(_, inode)| is_directory(&inode.kind)).map(|(id, _)| id).collect()
+        });
         for directory in directories {
-            for (name, inode) in entries(core, directory) {
-                let bytes = core.log_bytes(inode);
-                // A file with several names lies in the log once.
-                if bytes > 0 && seen.insert(inode) {
-                    let class = core.class_at(inode, (directory, name));
-                    *class_bytes.entry(class).or_insert(0) += bytes;
+            let mut last = None;
+            loop {
+                let count = self.engine.look(|core| {
+                    let some = entries_after(core, directory, last.take(), ENTRIES_AT_ONCE);
+                    for (name, inode) in &some {
+                        let in_log = core.log_bytes(*inode);
+                        let links = core.tree().inode(*inode).map_or(0, |inode| inode.links);
+                        // A file with several names lies in the log once.
+                        if in_log > 0 && (links < 2 || seen.insert(*inode)) {
+                            let class = core.class_at(*inode, (directory, name.clone()));
+                            *bytes.entry(class).or_insert(0) += in_log;
+                        }
+                    }
+                    let count = some.len();
+                    last = some.into_iter().next_back().map(|(name, _)| name);
+                    count
+                });
+                if count < ENTRIES_AT_ONCE {
+                    break;
                 }
             }
         }
-        MountStatus {
-            log: self.names.log.display().to_string(),
-            store: self.names.store.display().to_string(),
-            mounted_on: self.names.directory.display().to_string(),
-            process: std::process::id(),
-            class: core.class_of(InodeId::ROOT).name().to_owned(),
-            log_bytes,
-            log_bytes_free,
-            inodes: core.tree().count() as u64,
-            inodes_max: self.engine.inodes_max,
-            unlogged_bytes,
-            cached_bytes,
-            class_bytes,
-            stopped: core.stopped().map(|why| why.to_string()),
-        }
+        bytes
     }
 
     /// Waits until what is below the paths is durable in the log: all of the log, because it is one
@@ -299,9 +350,21 @@ fn find(core: &mut Core, path: &ControlPath) -> Result<FoundPath, String> {
 
 /// Returns the entries of a directory; none of what is no directory.
 fn entries(core: &mut Core, directory: InodeId) -> Vec<(EntryName, InodeId)> {
+    entries_after(core, directory, None, usize::MAX)
+}
+
+/// Returns entries of a directory behind `last`, at most `most`.
+fn entries_after(
+    core: &mut Core,
+    directory: InodeId,
+    last: Option<EntryName>,
+    most: usize,
+) -> Vec<(EntryName, InodeId)> {
     match core.tree().inode(directory).map(|inode| &inode.kind) {
         Some(InodeKind::Directory { entries, .. }) => {
-            entries.iter().map(|(name, inode)| (name.clone(), *inode)).collect()
+            let behind = last.map_or(Bound::Unbounded, Bound::Excluded);
+            let some = entries.range((behind, Bound::Unbounded)).take(most);
+            some.map(|(name, inode)| (name.clone(), *inode)).collect()
         }
         _ => Vec::new(),
     }

@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 use clearway_proto::base::{Class, LocalNs};
 use clearway_proto::staging::{
-    BodyId, ByteSource, ClientId, InodeId, InodeKind, LogCommand, LogError, LogEvent, LogState,
-    StagingLog, Tree, TreeChange, TreeError, WallNs,
+    BodyId, ByteSource, ClientId, InodeId, InodeKind, LogCommand, LogError, LogEvent, LogSpace,
+    LogState, StagingLog, Tree, TreeChange, TreeError, WallNs,
 };
+use clearway_proto::stats::Histogram;
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
 use clearway_runtime::files::FileWire;
 use clearway_runtime::waiting::{Rest, Wake};
@@ -86,6 +87,19 @@ struct LentWrite {
 /// An answer that waits until all changes up to a number are durable.
 struct Waiter {
     answer: Answer<()>,
+    since: LocalNs,
+}
+
+/// What was counted since the mount began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CoreCounts {
+    /// Changes of the tree, writes among them.
+    pub(crate) changes: u64,
+    pub(crate) written_bytes: u64,
+    /// Changes that waited for memory or for the log.
+    pub(crate) stalls: u64,
+    /// How long answers waited until changes were durable, in ns; infinite those that never were.
+    pub(crate) syncs: Histogram,
 }
 
 /// Everything that the lock protects.
@@ -110,6 +124,7 @@ pub(crate) struct Core {
     waiters: BTreeMap<(u64, u64), Waiter>,
     waiters_ever: u64,
     parked: VecDeque<ParkedChange>,
+    counts: CoreCounts,
     /// Answers that are due, to be sent without the lock.
     due: Vec<Box<dyn FnOnce() + Send>>,
     /// Inodes without a name that nobody has any more, and that the log still has.
@@ -150,6 +165,7 @@ impl Core {
             waiters: BTreeMap::new(),
             waiters_ever: 0,
             parked: VecDeque::new(),
+            counts: CoreCounts::default(),
             due: Vec::new(),
             to_forget: Vec::new(),
             lives: Lives::default(),
@@ -213,6 +229,7 @@ impl Core {
         self.driver.command(now, command);
         if self.state().highest(CLIENT) == number {
             self.last = number;
+            self.counts.changes += 1;
             return Ok(number);
         }
         // The reason is among the events, which leave with what the log wants done.
@@ -255,6 +272,7 @@ impl Core {
         self.lives.changed(inode, number);
         self.lent.push_back(LentWrite { number, offset: place, length });
         self.unlogged += length;
+        self.counts.written_bytes += length;
         if let Some(body) = self.body_at(inode, offset) {
             self.bodies.insert(body, (number, Arc::clone(loan)));
             self.body_bytes += length;
@@ -289,10 +307,12 @@ impl Core {
         if number <= self.durable {
             self.due.push(Box::new(move || answer(Ok(()))));
         } else if self.stopped.is_some() {
+            self.counts.syncs.record_infinite(1);
             self.due.push(Box::new(move || answer(Err(Errno::IO))));
         } else {
             self.waiters_ever += 1;
-            self.waiters.insert((number, self.waiters_ever), Waiter { answer });
+            let since = self.wire.now();
+            self.waiters.insert((number, self.waiters_ever), Waiter { answer, since });
         }
     }
 
@@ -303,12 +323,18 @@ impl Core {
 
     /// Keeps a change that the log cannot take yet.
     pub(super) fn park(&mut self, change: ParkedChange) {
+        self.counts.stalls += 1;
         self.parked.push_back(change);
     }
 
     /// Returns whether changes wait.
     pub(super) fn has_parked(&self) -> bool {
         !self.parked.is_empty()
+    }
+
+    /// Returns what was counted, and how many changes wait.
+    pub(crate) fn counts(&self) -> (&CoreCounts, u64) {
+        (&self.counts, self.parked.len() as u64)
     }
 
     /// Takes the answers that are due.
@@ -409,7 +435,9 @@ impl Core {
             }
         }
         let later = self.waiters.split_off(&(self.durable + 1, 0));
-        for (_, Waiter { answer }) in std::mem::replace(&mut self.waiters, later) {
+        let now = self.wire.now();
+        for (_, Waiter { answer, since }) in std::mem::replace(&mut self.waiters, later) {
+            self.counts.syncs.record(now.since(since).0);
             self.due.push(Box::new(move || answer(Ok(()))));
         }
         self.lives.settle(self.durable);
@@ -433,7 +461,8 @@ impl Core {
         self.stopped = Some(why);
         let lost = self.lives.changed_after(self.durable);
         self.handles.fail(|inode| lost.contains(&inode));
-        for (_, Waiter { answer }) in std::mem::take(&mut self.waiters) {
+        self.counts.syncs.record_infinite(self.waiters.len() as u64);
+        for (_, Waiter { answer, .. }) in std::mem::take(&mut self.waiters) {
             self.due.push(Box::new(move || answer(Err(Errno::IO))));
         }
     }
@@ -443,10 +472,9 @@ impl Core {
         super::wall_now()
     }
 
-    /// Returns how much space the log has, in all and free.
-    pub(crate) fn space(&mut self) -> (u64, u64) {
-        let space = self.driver.engine_mut().space();
-        (space.total.0, space.free.0)
+    /// Returns how much space the log has.
+    pub(crate) fn space(&mut self) -> LogSpace {
+        self.driver.engine_mut().space()
     }
 
     /// Returns the bytes of a file that lie in the log.

@@ -20,6 +20,7 @@ mod local_wire;
 mod tests;
 
 use std::fs::File;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -34,7 +35,7 @@ use clearway_runtime::files::{FileConfig, FileWire, TargetId};
 use clearway_runtime::waiting::{REST_MAX, Rest, Wake};
 use clearway_runtime::wake_signal::WakeSignal;
 
-pub(crate) use self::core::{Answer, Core, Held, errno_of};
+pub(crate) use self::core::{Answer, Core, CoreCounts, Held, errno_of};
 use self::local_wire::LocalWire;
 use crate::FsError;
 use crate::arena::Arena;
@@ -62,6 +63,8 @@ pub(crate) struct Engine {
     /// Inodes that there can be.
     pub(crate) inodes_max: u64,
     pub(crate) bodies_read: Mutex<crate::bytes::BodyCache>,
+    /// Bytes that readers were given.
+    pub(crate) bytes_read: AtomicU64,
     report: Reporter,
     is_over: Mutex<bool>,
     over: Condvar,
@@ -136,6 +139,7 @@ impl Engine {
             segments,
             inodes_max: u64::from(sizes.inodes),
             bodies_read: Mutex::default(),
+            bytes_read: AtomicU64::new(0),
             report,
             is_over: Mutex::new(false),
             over: Condvar::new(),

@@ -116,6 +116,40 @@ fn open__what_was_written_is_there_again_and_orphans_are_not() {
 }
 
 #[test]
+fn counts__changes_bytes_stalls_and_times_until_they_are_durable() {
+    let directory = TestDirectory::new();
+    let trial = Trial::open(directory.path());
+    let file = trial.make(InodeId::ROOT, "file", NodeKind::File).expect("made").inode;
+    trial.write(file, 3, b"bytes").expect("written");
+    trial.synced(file).recv().expect("an answer").expect("durable");
+    let count = || trial.engine.look(|core| core.counts().0.clone());
+    let before = count();
+    assert_eq!((before.changes, before.written_bytes, before.stalls), (2, 5, 0));
+    trial.synced(file).recv().expect("an answer").expect("durable");
+    assert_eq!(count().syncs, before.syncs, "there was nothing to wait for");
+    let (other, mut tries) = (place(InodeId::ROOT, "other"), 0);
+    let second_try = trial.change(move |core| {
+        tries += 1;
+        if tries == 1 {
+            core.make(&other, NodeKind::File, MAKER)?;
+            return Err(Held::Busy);
+        }
+        Ok(())
+    });
+    second_try.expect("it is tried again when something is durable");
+    let after = count();
+    assert_eq!((after.changes, after.stalls), (3, 1));
+    assert_eq!(trial.engine.look(|core| core.counts().1), 0);
+    let (last, (sender, receiver)) = (place(InodeId::ROOT, "last"), mpsc::channel());
+    trial.engine.wait(|core| {
+        core.make(&last, NodeKind::File, MAKER).expect("made");
+        core.wait_for_all(Box::new(move |done| sender.send(done).expect("heard")));
+    });
+    receiver.recv().expect("an answer").expect("durable");
+    assert_eq!(count().syncs.count(), after.syncs.count() + 1);
+}
+
+#[test]
 fn forget__an_unlinked_file_goes_when_the_kernel_lets_go_of_it() {
     let directory = TestDirectory::new();
     let trial = Trial::open(directory.path());

@@ -29,6 +29,12 @@ pub struct LogSpace {
     pub total: Bytes,
     /// Bytes that no group has.
     pub free: Bytes,
+    /// Segments that are written to.
+    pub segments: u64,
+    /// Of them, those that no group has anything in.
+    pub segments_free: u64,
+    /// Segments that are not written to any more, because the disk failed there.
+    pub segments_retired: u64,
 }
 
 /// How far the log is.
@@ -147,9 +153,14 @@ impl StagingLog {
         let size = self.config.segment_size.0;
         let retired = self.state.retired.len();
         let behind = self.end.next.map_or(0, |next| size.saturating_sub(next.offset()));
+        let segments = self.config.segments.len().saturating_sub(retired) as u64;
+        let segments_free = self.free_segments().count() as u64;
         LogSpace {
-            total: Bytes(size * self.config.segments.len().saturating_sub(retired) as u64),
-            free: Bytes(size * self.free_segments().count() as u64 + behind),
+            total: Bytes(size * segments),
+            free: Bytes(size * segments_free + behind),
+            segments,
+            segments_free,
+            segments_retired: retired as u64,
         }
     }
 

@@ -185,6 +185,19 @@ impl Histogram {
         self.extent.map(|extent| extent.sum as f64 / self.finite() as f64)
     }
 
+    /// Returns the sum of the finite samples, exactly.
+    pub fn sum(&self) -> u128 {
+        self.extent.map_or(0, |extent| extent.sum)
+    }
+
+    /// Returns the number of finite samples up to `bound`, and of those above it at most 1/128 of
+    /// its value.
+    pub fn count_up_to(&self, bound: u64) -> u64 {
+        let last = bucket_of(bound);
+        let below = self.slots.iter().take_while(|slot| slot.bucket <= last);
+        below.fold(0, |sum, slot| sum.saturating_add(slot.count))
+    }
+
     /// Returns the sample of the nearest rank of `quantile`: the upper edge of its bucket, at most
     /// 1/128 above the true value.
     pub fn quantile(&self, quantile: Quantile) -> QuantileValue {

@@ -10,7 +10,8 @@ use clearway_fs::control::{
     ControlPath, ControlRequest, ControlResponse, FileKindName, FileStatus, MountStatus, PATHS_MAX,
     SafetyLevel,
 };
-use clearway_proto::base::{Bytes, Class};
+use clearway_proto::base::{Bytes, Class, Nanos};
+use clearway_proto::stats::{Quantile, QuantileValue};
 use clearway_runtime::launch::escaped;
 
 use super::{json_text, print};
@@ -186,8 +187,24 @@ fn page(status: &MountStatus) -> String {
             Bytes(status.unlogged_bytes),
             Bytes(status.cached_bytes)
         ),
+        format!(
+            "done     {} written, {} read, {} changes, {} of them waited",
+            Bytes(status.written_bytes),
+            Bytes(status.read_bytes),
+            status.changes,
+            status.stalls
+        ),
+        format!(
+            "syncs    {}, {} (p50), {} (p99)",
+            status.syncs.count(),
+            sync_time(status, Quantile::P50),
+            sync_time(status, Quantile::P99)
+        ),
         format!("class    {} where no other is set", status.class),
     ];
+    if status.segments_retired > 0 {
+        lines.push(format!("retired  {} segments, where the disk failed", status.segments_retired));
+    }
     for (class, bytes) in &status.class_bytes {
         lines.push(format!("         {class}: {} in the log", Bytes(*bytes)));
     }
@@ -195,6 +212,15 @@ fn page(status: &MountStatus) -> String {
         lines.push(format!("stopped  {}", escaped(why)));
     }
     lines.join("\n") + "\n"
+}
+
+/// Returns how long a sync took, for a person.
+fn sync_time(status: &MountStatus, quantile: Quantile) -> String {
+    match status.syncs.quantile(quantile) {
+        QuantileValue::Finite(nanos) => Nanos(nanos).to_string(),
+        QuantileValue::Infinite => "failed".to_owned(),
+        _ => "-".to_owned(),
+    }
 }
 
 fn show(flags: &PathFlags, request: impl Fn(Vec<ControlPath>) -> ControlRequest) -> Result<()> {

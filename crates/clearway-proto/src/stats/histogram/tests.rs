@@ -39,6 +39,16 @@ fn buckets__tile_the_whole_range_without_gap_or_overlap() {
 }
 
 #[test]
+fn count_up_to__counts_what_is_at_most_that_and_the_sum_is_exact() {
+    let mut histogram: Histogram = [0, 7, 7, 255, 100_000, u64::MAX].into_iter().collect();
+    histogram.record_infinite(2);
+    let counts = [0, 6, 7, 254, 255, 99_000, 100_000, u64::MAX - 1];
+    assert_eq!(counts.map(|bound| histogram.count_up_to(bound)), [1, 1, 3, 3, 4, 4, 5, 6]);
+    assert_eq!(histogram.sum(), 100_269 + u128::from(u64::MAX));
+    assert_eq!((Histogram::new().sum(), Histogram::new().count_up_to(u64::MAX)), (0, 0));
+}
+
+#[test]
 fn quantile__of_nothing_is_empty_and_of_losses_only_is_infinite() {
     let mut histogram = Histogram::new();
     assert_eq!(histogram.quantile(Quantile::P50), QuantileValue::Empty);
