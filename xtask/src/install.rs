@@ -3,8 +3,8 @@
 //!
 //! # Model
 //! `bin` has the program and the tools, `lib` the library under its own name and those that build
-//! systems link, `include` the headers, `share` the man pages, the examples of queues and the module
-//! for Python. All of it finds the rest by its own place, so that a prefix
+//! systems link, `include` the headers, `share` the man pages, the examples of queues, the module
+//! for Python and the dashboard. All of it finds the rest by its own place, so that a prefix
 //! can be moved or packed.
 //!
 //! # Invariants
@@ -119,6 +119,8 @@ fn install(root: &Path, built: &Path, prefix: &Path) -> Result<()> {
             copy(&file, &to.join(file.file_name().unwrap_or_default()), 0o644)?;
         }
     }
+    let dashboards = place("share/clearway/grafana")?;
+    copy(&root.join("examples/grafana/clearway.json"), &dashboards.join("clearway.json"), 0o644)?;
     let text = fs::read_to_string(tools.join("clearway-shmem.pc"))?;
     let described = place("lib/pkgconfig")?.join("clearway-shmem.pc");
     write(&described, text.replace("@VERSION@", env!("CARGO_PKG_VERSION")).as_bytes(), 0o644)?;

@@ -25,7 +25,9 @@ use clearway_runtime::launch::escaped;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::mount_metrics::MountMetrics;
 use crate::run::exit::Exit;
+use crate::run::metrics::{MetricsAddress, MetricsListener};
 
 /// What the process of a mount prints when the mount works.
 const READY: &str = "mounted";
@@ -58,6 +60,10 @@ pub(crate) struct MountFlags {
     /// matches counts. The log keeps the rules; any --rule replaces all that it has.
     #[arg(long = "rule", value_name = "PATTERN=CLASS")]
     rules: Vec<ClassRule>,
+    /// Serve figures of the mount for Prometheus over HTTP: a port of the loopback, or ADDR:PORT for
+    /// everybody who reaches that address, for there is no authentication [default: none].
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<MetricsAddress>,
     /// Stay in the foreground and print to standard error; Ctrl-C unmounts.
     #[arg(long)]
     foreground: bool,
@@ -157,7 +163,14 @@ fn serve(flags: &MountFlags) -> Result<Exit> {
     };
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
+    // What cannot be had must not be found out when files are written already.
+    let metrics = MetricsListener::bind(flags.metrics)?;
     let mut mounted = Mounted::open(&options, &reporter)?;
+    let source = Arc::new(MountMetrics(mounted.status_reader()));
+    let metrics = metrics.map(|listener| listener.serve("mount", source)).transpose()?;
+    if let Some(metrics) = &metrics {
+        reporter(&format!("metrics: {}", metrics.place()));
+    }
     let unmounter = mounted.unmounter();
     let refused = Arc::clone(&reporter);
     std::thread::spawn(move || {
@@ -178,6 +191,7 @@ fn serve(flags: &MountFlags) -> Result<Exit> {
             .context("nobody waits for the mount")?;
     }
     let outcome = mounted.run();
+    drop(metrics);
     if let Err(why) = &outcome {
         reporter(&why.to_string());
     }

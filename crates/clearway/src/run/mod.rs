@@ -22,6 +22,7 @@ pub(crate) mod exit;
 pub(crate) mod interrupt;
 pub(crate) mod job;
 mod message;
+pub(crate) mod metrics;
 mod parameters;
 mod print;
 pub(crate) mod processes;

@@ -21,6 +21,7 @@ mod places;
 mod processes;
 mod programs;
 mod qos;
+mod scraped;
 mod setup_node;
 mod staging;
 mod timeslice;

@@ -3,6 +3,7 @@
 
 mod differential;
 mod kills;
+mod metrics;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -2,11 +2,14 @@
 //! what is refused.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::Signal;
+
+use crate::scraped::{Scraped, address};
 
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";
@@ -683,4 +686,56 @@ fn watch__shows_a_run_in_a_lab_and_ends_with_it() {
         assert!(carried, "{policy}: {figures:?}");
     }
     fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
+fn metrics__show_a_run_in_a_lab_while_it_lasts() {
+    let directory = directory("ts-metrics");
+    let mut command = Command::new(PROGRAM);
+    let line = "timeslice compare --on lab --wire udp --inputs 2 --builders 2 --policy token --warm-up 200ms --measured 2s --metrics 127.0.0.1:0";
+    command.args(line.split_whitespace()).current_dir(&directory);
+    let mut run =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program");
+    let mut said = BufReader::new(run.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    let mut before = Vec::new();
+    let address = said.find_map(|line| {
+        before.push(line);
+        before.last().and_then(|line| address(line))
+    });
+    let Some(address) = address else {
+        let status = run.wait().expect("an end");
+        assert_eq!(status.code(), Some(5), "{before:?}");
+        eprintln!("skipped: {before:?}");
+        return;
+    };
+    // The rest is read, so that nothing waits for it.
+    std::thread::spawn(move || said.count());
+    let built = "timeslice_built_total{policy=\"token\"}";
+    let landed = "timeslice_landed_bytes_total{policy=\"token\"}";
+    let (mut shown, mut last) = (Vec::new(), None);
+    while let Some(scraped) = Scraped::from_address(&address) {
+        if scraped.has(built) {
+            assert_eq!(scraped.get("timeslice_ranks{state=\"alive\"}"), 4.0);
+            assert_eq!(scraped.get("timeslice_rank_losses_total{policy=\"token\"}"), 0.0);
+            let fill = scraped.get("timeslice_ring_fill_ratio");
+            assert!((0.0..=1.0).contains(&fill), "{fill}");
+            shown.push((scraped.get(built), scraped.get(landed)));
+            last = Some(scraped);
+        }
+    }
+    // The parser takes longer than a run on a busy machine.
+    let last = last.expect("it was seen under way");
+    last.is_accepted();
+    last.is_documented("timeslice_");
+    assert!(run.wait().expect("an end").success());
+    let (last_built, last_landed) = *shown.last().expect("it was seen under way");
+    assert!(shown.is_sorted() && last_built > 0.0 && last_landed > 0.0, "{shown:?}");
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
+fn metrics__are_refused_on_a_simulated_fabric() {
+    let output = clearway(Path::new("."), "timeslice compare --on sim --metrics 27183");
+    let said = text(&output);
+    assert!(!output.status.success() && said.contains("--metrics is for --on lab"), "{said}");
 }

@@ -50,6 +50,7 @@ pub(super) fn command(flags: &AchievableFlags) -> Result<Exit> {
     let AchievableFlags { fabric, network, .. } = flags;
     let place = fabric.place(network)?;
     if place == VenueKind::Sim {
+        network.refuse_metrics_on_sim()?;
         let parts = network.parts(32);
         let plan = flags.plan(place, parts)?;
         let (machine, queue) = fabric.open(network, parts.iter().sum())?;
@@ -57,9 +58,10 @@ pub(super) fn command(flags: &AchievableFlags) -> Result<Exit> {
         return show(&format!("{}, {queue}", fabric.name()), &plan, &figures, flags);
     }
     let prepare = |parts| Ok((flags.plan(place, parts)?, ()));
-    network.with_ranks(place, prepare, |venue, plan, ()| {
+    network.with_ranks(place, prepare, |venue, plan, (), metrics| {
         let about = venue.about();
-        let figures = measure_achievable(venue, plan, &network.job_name(), flags.lengths())?;
+        let figures =
+            measure_achievable(venue, plan, &network.job_name(), flags.lengths(), metrics)?;
         show(&about, plan, &figures, flags)
     })
 }

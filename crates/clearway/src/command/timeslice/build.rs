@@ -12,7 +12,7 @@ use crate::command::flagged::FlaggedRun;
 use crate::command::results::{ReportDestination, ReportFlags};
 use crate::command::{json_text, print};
 use crate::mechanism::timeslice::{
-    TimeslicePlan, TimesliceTask, build, page, run_summary, write_built,
+    TimesliceMetrics, TimeslicePlan, TimesliceTask, build, page, run_summary, write_built,
 };
 use crate::run::VenueKind;
 use crate::run::exit::Exit;
@@ -83,23 +83,23 @@ pub(super) fn command(flags: &BuildFlags) -> Result<Exit> {
         // What cannot be written must not be built first.
         Ok((plan, (task, ReportDestination::open(NAME, &flags.report)?)))
     };
-    network.with_ranks(place, prepare, |venue, plan, (task, results)| {
-        on_ranks(venue, plan, task, flags, results)
+    network.with_ranks(place, prepare, |venue, plan, (task, results), metrics| {
+        on_ranks(venue, (plan, task), flags, results, metrics)
     })
 }
 
 /// Builds with the ranks of `venue`.
 fn on_ranks(
     venue: &mut dyn ProcessVenue,
-    plan: &TimeslicePlan,
-    task: &TimesliceTask,
+    (plan, task): (&TimeslicePlan, &TimesliceTask),
     flags: &BuildFlags,
     results: &ReportDestination,
+    metrics: &TimesliceMetrics,
 ) -> Result<Exit> {
     let values =
         [flags.network.values(venue.place()), plan_values(plan), task_values(task)].concat();
     let mut run = FlaggedRun::begin(NAME, flags.seed, values, venue, results);
-    let built = build(venue, plan, task)?;
+    let built = build(venue, plan, task, metrics)?;
     let text = match flags.network.json {
         true => json_text(&run_summary(&built))?,
         false => page(&venue.about(), plan, &built),

@@ -12,8 +12,8 @@ use crate::command::flagged::FlaggedRun;
 use crate::command::results::{ReportDestination, ReportFlags};
 use crate::command::{json_text, print};
 use crate::mechanism::timeslice::{
-    TimeslicePlan, TimesliceProtocol, TimesliceTask, account, compare, costs, digests, figures,
-    simulate, table, write_remarks, write_runs,
+    TimesliceMetrics, TimeslicePlan, TimesliceProtocol, TimesliceTask, account, compare, costs,
+    digests, figures, simulate, table, write_remarks, write_runs,
 };
 use crate::report::model::Figure;
 use crate::run::exit::Exit;
@@ -68,13 +68,14 @@ pub(super) fn command(flags: &CompareFlags) -> Result<Exit> {
         // What cannot be written must not be measured first.
         Ok((plan, (task, ReportDestination::open(NAME, &flags.report)?)))
     };
-    network.with_ranks(place, prepare, |venue, plan, (task, results)| {
-        on_ranks(venue, plan, task, flags, results)
+    network.with_ranks(place, prepare, |venue, plan, (task, results), metrics| {
+        on_ranks(venue, (plan, task), flags, results, metrics)
     })
 }
 
 /// Compares on the fabric that flags name.
 fn simulated(flags: &CompareFlags) -> Result<Exit> {
+    flags.network.refuse_metrics_on_sim()?;
     flags.made.refuse_on_sim()?;
     flags.shape.refuse_on_sim()?;
     let parts = flags.network.parts(32);
@@ -97,10 +98,10 @@ fn simulated(flags: &CompareFlags) -> Result<Exit> {
 /// Compares with the ranks of `venue`.
 fn on_ranks(
     venue: &mut dyn ProcessVenue,
-    plan: &TimeslicePlan,
-    task: &TimesliceTask,
+    (plan, task): (&TimeslicePlan, &TimesliceTask),
     flags: &CompareFlags,
     results: &ReportDestination,
+    metrics: &TimesliceMetrics,
 ) -> Result<Exit> {
     let seed = plan.seeds.first().copied().unwrap_or(1);
     let values = [
@@ -111,7 +112,7 @@ fn on_ranks(
     ]
     .concat();
     let mut run = FlaggedRun::begin(NAME, seed, values, venue, results);
-    let (runs, built) = compare(venue, plan, task)?;
+    let (runs, built) = compare(venue, plan, task, metrics)?;
     eprint!("{}", account(&built));
     let figures: Vec<Figure> = figures(plan, &runs).into_iter().chain(costs(&built)).collect();
     show(&venue.about(), plan, &figures, flags)?;

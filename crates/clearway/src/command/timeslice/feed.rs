@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use clearway_proto::base::Bytes;
 use clearway_proto::microslice::SizeDistribution;
 
-use super::network::refuse_elsewhere;
+use super::network::{REAL, refuse_elsewhere};
 use crate::mechanism::timeslice::archive::INPUT;
 use crate::mechanism::timeslice::{
     BUILDER, BuildSpec, SinkKind, SourceKind, TimeslicePlan, TimesliceShape, TimesliceTask,
@@ -18,9 +18,6 @@ const MEMORY_MAX: Bytes = Bytes(u32::MAX as u64);
 const MEMORY: Bytes = Bytes(256 << 20);
 /// An input's memory holds descriptors in a sixteenth of it, and the rings' skipped ends need none.
 const MEMORY_LEAST: Bytes = Bytes(1 << 20);
-
-/// Where bytes can be.
-const REAL: &[VenueKind] = &[VenueKind::Lab, VenueKind::Cluster];
 
 /// Timeslices of microslices.
 #[derive(Debug, Args)]

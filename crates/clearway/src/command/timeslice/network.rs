@@ -1,5 +1,7 @@
 //! Where timeslices are built: which ranks there are, and the venue that has them.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use clearway_lab::Topology;
@@ -10,11 +12,13 @@ use crate::command::JobArguments;
 use crate::command::flagged::FlagValues;
 use crate::command::run::{JobFlags, across};
 use crate::mechanism::timeslice::{
-    HostConditions, InitialRings, TimeslicePlan, TimesliceProtocol, UnscheduledMessages,
+    HostConditions, InitialRings, TimesliceMetrics, TimeslicePlan, TimesliceProtocol,
+    UnscheduledMessages,
 };
 use crate::run::VenueKind;
 use crate::run::exit::Exit;
 use crate::run::job::{JobSpec, LossPolicy};
+use crate::run::metrics::{MetricsAddress, MetricsListener};
 use crate::run::venue::{self, LabVenue, LaunchSpec, ProcessVenue, Venue as _};
 use crate::scenario::{Fabric, Time};
 
@@ -46,6 +50,11 @@ pub(super) struct NetworkFlags {
     /// the number of its process].
     #[arg(long = "job", value_name = "NAME")]
     pub(super) name: Option<String>,
+    /// In a lab or a job: serve figures of the run for Prometheus over HTTP, where it is conducted:
+    /// a port of the loopback, or ADDR:PORT for everybody who reaches that address, for there is no
+    /// authentication [default: none].
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<MetricsAddress>,
     /// Write JSON instead of a table.
     #[arg(long)]
     pub(super) json: bool,
@@ -85,6 +94,9 @@ pub(super) struct TimedFlags {
     #[arg(long, value_name = "SEED", value_delimiter = ',', default_value = "1")]
     pub(super) seed: Vec<u64>,
 }
+
+/// Where ranks are processes.
+pub(super) const REAL: &[VenueKind] = &[VenueKind::Lab, VenueKind::Cluster];
 
 /// The longest contribution: one timeslice of a whole second at 4 GB/s.
 const CONTRIBUTION_MAX: Bytes = Bytes(u32::MAX as u64);
@@ -255,31 +267,41 @@ impl NetworkFlags {
         Ok(place)
     }
 
-    /// Lets `run` work with the ranks of a lab or a job, and with what `prepare` made of their
-    /// number before any was started in a lab.
+    /// Refuses metrics of a simulated fabric, whose time is not theirs.
+    pub(super) fn refuse_metrics_on_sim(&self) -> Result<()> {
+        refuse_elsewhere(VenueKind::Sim, &[("--metrics", self.metrics.is_some(), REAL)])
+    }
+
+    /// Lets `run` work with the ranks of a lab or a job, with what `prepare` made of their number
+    /// before any was started in a lab, and with where its figures are served.
     pub(super) fn with_ranks<T>(
         &self,
         place: VenueKind,
         prepare: impl Fn([u32; 2]) -> Result<(TimeslicePlan, T)>,
-        run: impl FnOnce(&mut dyn ProcessVenue, &TimeslicePlan, &T) -> Result<Exit>,
+        run: impl FnOnce(&mut dyn ProcessVenue, &TimeslicePlan, &T, &TimesliceMetrics) -> Result<Exit>,
     ) -> Result<Exit> {
         let seed = |plan: &TimeslicePlan| plan.seeds.first().copied().unwrap_or(1);
-        let watched = |venue: &mut dyn ProcessVenue, plan: &TimeslicePlan, rest: &T| {
+        let watched = |venue: &mut dyn ProcessVenue, plan: &TimeslicePlan, rest: &T, listener| {
             let host = venue.coordinator_host().map_or_else(String::new, |host| format!("@{host}"));
             eprintln!("watch it: clearway timeslice watch {}{host}", self.job_name());
-            run(venue, plan, rest)
+            let metrics = TimesliceMetrics::default();
+            let source = Arc::new(metrics.clone());
+            let _served = MetricsListener::announce(listener, "timeslice", source)?;
+            run(venue, plan, rest, &metrics)
         };
         if place == VenueKind::Cluster {
             let order = JobFlags::from_arguments(Some(&self.job)).order()?;
             return across(&JobSpec { losses: LossPolicy::Continue, ..order }, |site| {
+                let listener = MetricsListener::bind(self.metrics)?;
                 let (plan, rest) = prepare(self.parts_of(site.size())?)?;
                 let mut venue = venue::open_job(
                     Some(site),
                     &LaunchSpec::new::<TimesliceProtocol>(seed(&plan)),
                 )?;
-                watched(&mut venue, &plan, &rest)
+                watched(&mut venue, &plan, &rest, listener)
             });
         }
+        let listener = MetricsListener::bind(self.metrics)?;
         let parts = self.parts(4);
         let (plan, rest) = prepare(parts)?;
         let fabric =
@@ -291,7 +313,7 @@ impl NetworkFlags {
         let mut venue = LabVenue::open(&fabric, &spec)?;
         venue.arm(self.lab_queue())?;
         self.slow.map_or(Ok(()), |rate| venue.slow_first(rate))?;
-        watched(&mut venue, &plan, &rest)
+        watched(&mut venue, &plan, &rest, listener)
     }
 }
 

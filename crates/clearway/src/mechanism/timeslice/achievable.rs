@@ -25,6 +25,7 @@ use clearway_proto::timeslice::{ContributionSizes, Policy};
 use super::coordinator::{TimesliceTask, each};
 use super::figures::rate;
 use super::messages::{BuildSpec, SinkKind, SourceKind, TimesliceShape};
+use super::metrics::TimesliceMetrics;
 use super::plan::{TimeslicePlan, UnscheduledMessages};
 use super::simulated::{GanttRecording, TimesliceOutcome, TimesliceTestBed};
 use crate::report::model::{ExtendedReal, Figure};
@@ -137,13 +138,14 @@ pub(crate) fn measure_achievable(
     plan: &TimeslicePlan,
     job: &str,
     lengths: &[Bytes],
+    metrics: &TimesliceMetrics,
 ) -> Result<Vec<Figure>> {
     let runs: Vec<_> = TrafficKind::all(lengths)
         .flat_map(|line| {
             plan.seeds.iter().map(move |seed| (line.plan(plan, *seed), line.task(job), line.policy))
         })
         .collect();
-    let mut outcomes = each(ranks, &runs)?.into_iter();
+    let mut outcomes = each(ranks, &runs, metrics)?.into_iter();
     figures(plan, lengths, &mut |_| Ok(outcomes.by_ref().take(plan.seeds.len()).collect()))
 }
 

@@ -38,6 +38,7 @@ use super::messages::{
     BuildSpec, SinkKind, TimesliceAssignment, TimesliceProtocol, TimesliceRequest,
     TimesliceResponse, TimesliceResult,
 };
+use super::metrics::TimesliceMetrics;
 use super::numbers::{CompletenessAudit, TimesliceNumbers};
 use super::plan::TimeslicePlan;
 use super::run_progress::{RankLoss, RunProgress};
@@ -116,7 +117,8 @@ impl BuildResult {
 }
 
 /// Compares the policies of `plan` on `ranks`, made-up contributions of `feed` in all of them; what
-/// was built in all. Ends early when a rank died that cannot be started anew.
+/// was built in all. Ends early when a rank died that cannot be started anew. `metrics` has what
+/// ranks do.
 ///
 /// # Errors
 /// One sentence: which rank cannot go on or is gone, or that a timeslice was lost.
@@ -124,8 +126,9 @@ pub(crate) fn compare(
     ranks: &mut dyn ProcessVenue,
     plan: &TimeslicePlan,
     task: &TimesliceTask,
+    metrics: &TimesliceMetrics,
 ) -> Result<(Vec<SeedRun>, BuildResult)> {
-    let mut coordinator = TimesliceCoordinator::new(ranks, plan, task)?;
+    let mut coordinator = TimesliceCoordinator::new(ranks, plan, task, metrics)?;
     let (mut runs, mut all) = (Vec::new(), BuildResult::default());
     for seed in &plan.seeds {
         let mut one = |policy: Policy| -> Result<Option<TimesliceOutcome>> {
@@ -153,9 +156,10 @@ pub(crate) fn compare(
 pub(super) fn each(
     ranks: &mut dyn ProcessVenue,
     runs: &[(TimeslicePlan, TimesliceTask, Policy)],
+    metrics: &TimesliceMetrics,
 ) -> Result<Vec<TimesliceOutcome>> {
     let Some((plan, task, _)) = runs.first() else { return Ok(Vec::new()) };
-    let mut coordinator = TimesliceCoordinator::new(ranks, plan, task)?;
+    let mut coordinator = TimesliceCoordinator::new(ranks, plan, task, metrics)?;
     let mut outcomes = Vec::new();
     for (plan, task, policy) in runs {
         (coordinator.plan, coordinator.task) = (plan, task);
@@ -173,8 +177,9 @@ pub(crate) fn build(
     ranks: &mut dyn ProcessVenue,
     plan: &TimeslicePlan,
     task: &TimesliceTask,
+    metrics: &TimesliceMetrics,
 ) -> Result<BuildResult> {
-    let mut coordinator = TimesliceCoordinator::new(ranks, plan, task)?;
+    let mut coordinator = TimesliceCoordinator::new(ranks, plan, task, metrics)?;
     let policy = plan.policies.first().copied().unwrap_or(Policy::Token);
     let seed = plan.seeds.first().copied().unwrap_or(1);
     let run =
@@ -201,6 +206,7 @@ impl<'a> TimesliceCoordinator<'a> {
         venue: &'a mut dyn ProcessVenue,
         plan: &'a TimeslicePlan,
         task: &'a TimesliceTask,
+        metrics: &TimesliceMetrics,
     ) -> Result<Self> {
         let ranks = venue.processes();
         let (there, wanted) = (ranks.hosts().len(), plan.inputs + plan.builders);
@@ -211,7 +217,7 @@ impl<'a> TimesliceCoordinator<'a> {
                 plan.builders
             );
         }
-        let board = StatusBoard::open(&task.job, ranks.hosts());
+        let board = StatusBoard::open(&task.job, ranks.hosts(), metrics.clone());
         let (dead_ranks, unfinished) = (BTreeSet::new(), BTreeMap::new());
         Ok(Self { venue, plan, task, board, runs: 0, dead_ranks, unfinished })
     }

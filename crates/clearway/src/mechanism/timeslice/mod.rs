@@ -21,6 +21,7 @@ mod figures;
 mod gantt;
 mod input_buffer;
 mod messages;
+mod metrics;
 mod numbers;
 mod page;
 mod plan;
@@ -54,6 +55,7 @@ pub(crate) use consumer::consume;
 pub(crate) use coordinator::{TimesliceTask, build, compare};
 pub(crate) use figures::figures;
 pub(crate) use messages::{BuildSpec, SinkKind, SourceKind, TimesliceProtocol, TimesliceShape};
+pub(crate) use metrics::TimesliceMetrics;
 pub(crate) use page::{account, costs, page, run_summary, write_built, write_remarks};
 pub(crate) use plan::{HostConditions, InitialRings, Slowdown, TimeslicePlan, UnscheduledMessages};
 pub(crate) use report::{digests, write_runs};
@@ -107,7 +109,7 @@ impl Mechanism for TimesliceBuilding {
         venue.arm(&test.queue)?;
         let VenueRanks::Processes(ranks) = venue.ranks() else { return Ok(()) };
         let (plan, task) = test.task(hosts, order.scenario.seed).map_err(|why| anyhow!(why))?;
-        let (runs, built) = compare(ranks, &plan, &task)?;
+        let (runs, built) = compare(ranks, &plan, &task, &TimesliceMetrics::default())?;
         write_runs(&plan, &runs, report);
         report.figures.extend(costs(&built));
         Ok(())

@@ -104,6 +104,31 @@ impl Slowdown {
 }
 
 impl TimeslicePlan {
+    /// Returns a plan for tests: two inputs and two builders that watch each other.
+    #[cfg(test)]
+    pub(super) fn sample() -> Self {
+        Self {
+            inputs: 2,
+            builders: 2,
+            weights: Vec::new(),
+            policies: vec![Policy::Token],
+            contribution: Bytes(1),
+            messages: UnscheduledMessages::Alone,
+            ring: Bytes(1),
+            window: Window { least: 2, most: 8 },
+            dfs: Dfs::default(),
+            start_skew: Nanos::ZERO,
+            warm_up: Nanos::ZERO,
+            measured: Nanos::ZERO,
+            seeds: vec![1],
+            rings: InitialRings::Empty,
+            hosts: HostConditions::default(),
+            slowdown: None,
+            changes: Vec::new(),
+            heartbeat: Some(Nanos::from_millis(1)),
+        }
+    }
+
     /// Returns the same plan as `policy` runs it, on hosts of this rate.
     pub(super) fn with_policy(&self, policy: Policy, rate: BitsPerSec) -> Self {
         if !policy.is_building() {

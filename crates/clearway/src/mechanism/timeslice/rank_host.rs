@@ -454,7 +454,9 @@ impl<'a> RunningBuild<'a> {
         if self.is_out {
             return;
         }
-        if let Some(telling) = self.telling.as_mut().filter(|telling| telling.next <= now) {
+        // What was counted behind the last whole sample is reported at the end.
+        let is_due = |telling: &&mut ProgressReporter| telling.next <= now || self.ended;
+        if let Some(telling) = self.telling.as_mut().filter(is_due) {
             let number = telling.number;
             // One that was away tells once and goes on from here.
             let passed = 1 + now.since(telling.next).0 / telling.every.0.max(1);

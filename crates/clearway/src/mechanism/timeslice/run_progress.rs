@@ -331,32 +331,11 @@ impl RunProgress {
 
 #[cfg(test)]
 mod tests {
-    use clearway_proto::base::Bytes;
-
     use super::*;
     use crate::scenario::RankAt;
 
     fn run_progress(changes: Vec<ScheduledChange>) -> RunProgress {
-        let plan = TimeslicePlan {
-            inputs: 2,
-            builders: 2,
-            weights: Vec::new(),
-            policies: vec![Policy::Token],
-            contribution: Bytes(1),
-            messages: crate::mechanism::timeslice::UnscheduledMessages::Alone,
-            ring: Bytes(1),
-            window: "2-8".parse().expect("a window"),
-            dfs: clearway_proto::timeslice::Dfs::default(),
-            start_skew: Nanos::ZERO,
-            warm_up: Nanos::ZERO,
-            measured: Nanos::ZERO,
-            seeds: vec![1],
-            rings: crate::mechanism::timeslice::InitialRings::Empty,
-            hosts: crate::mechanism::timeslice::HostConditions::default(),
-            slowdown: None,
-            changes,
-            heartbeat: Some(Nanos::from_millis(1)),
-        };
+        let plan = TimeslicePlan { changes, ..TimeslicePlan::sample() };
         RunProgress::new(&plan, Policy::Token, Nanos::ZERO)
     }
 

@@ -26,6 +26,7 @@ use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
 
 use super::messages::TimesliceProgress;
+use super::metrics::TimesliceMetrics;
 use super::page::millis;
 use crate::run::exit::Exit;
 use crate::run::job::host_name;
@@ -83,7 +84,10 @@ pub(super) struct StatusBoard {
     /// What was counted since it was renewed.
     live: BTreeMap<Rank, RankActivity>,
     completion: Histogram,
-    timeslices: u64,
+    /// What was counted since the first run began.
+    sums: TimesliceMetrics,
+    /// Timeslices that were complete when this run began.
+    timeslices_before: u64,
     out: BTreeMap<Rank, String>,
 }
 
@@ -122,8 +126,8 @@ impl RankActivity {
 }
 
 impl StatusBoard {
-    /// Creates a board for `job`, whose ranks have these names.
-    pub(super) fn open(job: &str, names: Vec<String>) -> Self {
+    /// Creates a board for `job`, whose ranks have these names. What they say is added to `sums`.
+    pub(super) fn open(job: &str, names: Vec<String>, sums: TimesliceMetrics) -> Self {
         let path = directory().and_then(|directory| path_of(&directory, job)).map_err(|why| {
             eprintln!("clearway: nobody can watch this run: {why:#}");
         });
@@ -139,30 +143,44 @@ impl StatusBoard {
             renewed: now,
             live,
             completion,
-            timeslices: 0,
+            sums,
+            timeslices_before: 0,
             out,
         }
     }
 
     /// Notes that a run of `policy` begins.
     pub(super) fn begin(&mut self, policy: Policy) {
-        (self.policy, self.begun, self.timeslices) = (policy, Instant::now(), 0);
+        (self.policy, self.begun) = (policy, Instant::now());
+        self.timeslices_before = self.sums.lock().timeslices(policy);
         self.out.clear();
+        self.note_ranks();
+    }
+
+    /// Notes how many ranks take part.
+    fn note_ranks(&self) {
+        let (all, out) = (self.names.len() as u64, self.out.len() as u64);
+        self.sums.lock().ranks = [all.saturating_sub(out), out];
     }
 
     /// Notes that the run goes on without `rank`, which ended as `how` says.
     pub(super) fn lose(&mut self, rank: Rank, how: &str) {
         self.live.remove(&rank);
-        self.out.insert(rank, how.to_owned());
+        if self.out.insert(rank, how.to_owned()).is_none() {
+            self.sums.lock().lose(self.policy, rank);
+            self.note_ranks();
+        }
     }
 
     /// Notes that `rank` takes part again.
     pub(super) fn join(&mut self, rank: Rank) {
         self.out.remove(&rank);
+        self.note_ranks();
     }
 
     /// Adds what `rank` says of itself, and renews the board if it is time.
     pub(super) fn add(&mut self, rank: Rank, progress: &TimesliceProgress) {
+        self.sums.lock().add(self.policy, rank, &progress.record);
         let live = self.live.entry(rank).or_default();
         live.span = live.span + progress.span;
         match &progress.record {
@@ -176,7 +194,6 @@ impl StatusBoard {
                 live.bytes += record.bytes;
                 live.fill = live.fill.max(record.fill.max().unwrap_or(0));
                 live.awaited = progress.awaited;
-                self.timeslices += record.timeslices;
                 self.completion.merge(&record.completion);
             }
         }
@@ -200,7 +217,7 @@ impl StatusBoard {
             policy: self.policy.name().to_owned(),
             seconds: self.begun.elapsed().as_secs_f64(),
             rate: self.live.values().map(|live| live.in_second(live.bytes)).sum(),
-            timeslices: self.timeslices,
+            timeslices: self.sums.lock().timeslices(self.policy) - self.timeslices_before,
             completion_ms_p50: millis(&self.completion, "p50"),
             completion_ms_p99: millis(&self.completion, "p99"),
             ranks: self.live.iter().map(rank).collect(),
@@ -405,7 +422,8 @@ mod tests {
             renewed: Instant::now(),
             live: BTreeMap::new(),
             completion: Histogram::default(),
-            timeslices: 0,
+            sums: TimesliceMetrics::default(),
+            timeslices_before: 0,
             out: BTreeMap::new(),
         };
         for number in [1, 2] {

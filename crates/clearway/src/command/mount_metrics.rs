@@ -1,0 +1,122 @@
+//! The figures of a mount as metrics: those of `clearway stage status`, read at the same place.
+
+use std::fmt;
+
+use clearway_fs::control::MountStatus;
+use clearway_fs::mount::StatusReader;
+use clearway_proto::base::Class;
+
+use crate::run::metrics::{MetricSheet, MetricSource, MetricTitle, MetricUnit};
+
+const WRITTEN: MetricTitle = MetricTitle {
+    name: "staging_written",
+    help: "Bytes that programs wrote.",
+    unit: MetricUnit::Bytes,
+};
+const READ: MetricTitle = MetricTitle {
+    name: "staging_read",
+    help: "Bytes that programs read.",
+    unit: MetricUnit::Bytes,
+};
+const CHANGES: MetricTitle = MetricTitle {
+    name: "staging_changes",
+    help: "Changes that the log took, writes among them.",
+    unit: MetricUnit::Number,
+};
+const STALLS: MetricTitle = MetricTitle {
+    name: "staging_stalls",
+    help: "Changes that waited for memory or for the log.",
+    unit: MetricUnit::Number,
+};
+const STALLED: MetricTitle = MetricTitle {
+    name: "staging_stalled_changes",
+    help: "Changes that wait now.",
+    unit: MetricUnit::Number,
+};
+const SYNC: MetricTitle = MetricTitle {
+    name: "staging_sync",
+    help: "How long fsync, close and waits waited for the disk of the log; above all bounds those that failed.",
+    unit: MetricUnit::Seconds,
+};
+const UNLOGGED: MetricTitle = MetricTitle {
+    name: "staging_unlogged",
+    help: "Bytes of writes that are not durable yet.",
+    unit: MetricUnit::Bytes,
+};
+const CACHED: MetricTitle = MetricTitle {
+    name: "staging_cached",
+    help: "Durable bytes in memory, kept for readers.",
+    unit: MetricUnit::Bytes,
+};
+const LOG_USED: MetricTitle = MetricTitle {
+    name: "staging_log_used",
+    help: "Bytes of the log that are in use.",
+    unit: MetricUnit::Bytes,
+};
+const LOG_FREE: MetricTitle = MetricTitle {
+    name: "staging_log_free",
+    help: "Bytes of the log that are free.",
+    unit: MetricUnit::Bytes,
+};
+const SEGMENTS: MetricTitle = MetricTitle {
+    name: "staging_log_segments",
+    help: "Segments of the log: used, free, and retired because the disk failed there.",
+    unit: MetricUnit::Number,
+};
+const CLASS_BYTES: MetricTitle = MetricTitle {
+    name: "staging_class",
+    help: "Bytes of files in the log, by the class of their traffic.",
+    unit: MetricUnit::Bytes,
+};
+const INODES: MetricTitle = MetricTitle {
+    name: "staging_inodes",
+    help: "Files, directories and links.",
+    unit: MetricUnit::Number,
+};
+const INODES_LIMIT: MetricTitle = MetricTitle {
+    name: "staging_inodes_limit",
+    help: "Files, directories and links that there can be.",
+    unit: MetricUnit::Number,
+};
+const STOPPED: MetricTitle = MetricTitle {
+    name: "staging_stopped",
+    help: "1 when the log takes no more changes because of an error, else 0.",
+    unit: MetricUnit::Number,
+};
+
+/// The figures of a mount.
+pub(super) struct MountMetrics(pub(super) StatusReader);
+
+impl MetricSource for MountMetrics {
+    fn write(&self, sheet: &mut MetricSheet<'_>) -> fmt::Result {
+        write_status(&self.0.status(), sheet)
+    }
+}
+
+fn write_status(status: &MountStatus, sheet: &mut MetricSheet<'_>) -> fmt::Result {
+    let label = |name, value: &str| vec![(name, value.to_owned())];
+    sheet.counter(&WRITTEN, status.written_bytes)?;
+    sheet.counter(&READ, status.read_bytes)?;
+    sheet.counter(&CHANGES, status.changes)?;
+    sheet.counter(&STALLS, status.stalls)?;
+    sheet.gauge(&STALLED, status.stalled)?;
+    sheet.times(&SYNC, [(Vec::new(), &status.syncs)])?;
+    sheet.gauge(&UNLOGGED, status.unlogged_bytes)?;
+    sheet.gauge(&CACHED, status.cached_bytes)?;
+    sheet.gauge(&LOG_USED, status.log_bytes.saturating_sub(status.log_bytes_free))?;
+    sheet.gauge(&LOG_FREE, status.log_bytes_free)?;
+    let segments = [
+        ("used", status.segments.saturating_sub(status.segments_free)),
+        ("free", status.segments_free),
+        ("retired", status.segments_retired),
+    ];
+    sheet.gauges(&SEGMENTS, segments.map(|(state, count)| (label("state", state), count)))?;
+    let classes = Class::ALL.map(|class| {
+        let bytes = status.class_bytes.get(&class).copied().unwrap_or(0);
+        (label("class", class.name()), bytes)
+    });
+    sheet.gauges(&CLASS_BYTES, classes)?;
+    sheet.gauge(&INODES, status.inodes)?;
+    sheet.gauge(&INODES_LIMIT, status.inodes_max)?;
+    sheet.gauge(&STOPPED, u64::from(status.stopped.is_some()))
+}
