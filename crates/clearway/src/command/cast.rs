@@ -9,6 +9,7 @@ use clearway_proto::base::BitsPerSec;
 
 use crate::mechanism::cast::{CastRequest, PORT, cast, receive, serve};
 use crate::run::exit::{Exit, UsageError};
+use crate::run::metrics::MetricsAddress;
 
 /// The other ends of a cast.
 #[derive(Debug, Subcommand)]
@@ -25,6 +26,11 @@ enum CastCommand {
         /// Where to listen.
         #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT))]
         listen: SocketAddrV4,
+        /// Serve figures of this receiver for Prometheus over HTTP: a port of the loopback, or
+        /// ADDR:PORT for everybody who reaches that address, for there is no authentication
+        /// [default: none].
+        #[arg(long, value_name = "ADDR:PORT")]
+        metrics: Option<MetricsAddress>,
     },
     /// A receiver on standard input and output; started by the program itself.
     #[command(hide = true)]
@@ -81,6 +87,11 @@ pub(crate) struct CastFlags {
     /// Show how far the slowest receiver is, how fast, and how long it will take.
     #[arg(long)]
     progress: bool,
+    /// Serve figures of the cast and of all its receivers for Prometheus over HTTP, as long as it
+    /// takes: a port of the loopback, or ADDR:PORT for everybody who reaches that address, for there
+    /// is no authentication [default: none].
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<MetricsAddress>,
     /// Write the summary as JSON.
     #[arg(long)]
     json: bool,
@@ -89,8 +100,8 @@ pub(crate) struct CastFlags {
 /// Casts, or waits for casts.
 pub(super) fn command(flags: &CastFlags) -> Result<Exit> {
     match &flags.command {
-        Some(CastCommand::Serve { key, into, listen }) => {
-            serve(*listen, key, into).map(|()| Exit::Good)
+        Some(CastCommand::Serve { key, into, listen, metrics }) => {
+            serve(*listen, key, into, *metrics).map(|()| Exit::Good)
         }
         Some(CastCommand::Receive) => receive(),
         None if flags.paths.is_empty() && flags.exec.is_none() => {
@@ -110,6 +121,7 @@ pub(super) fn command(flags: &CastFlags) -> Result<Exit> {
             checksum: flags.checksum,
             rate: flags.rate,
             progress: flags.progress,
+            metrics: flags.metrics,
             json: flags.json,
         }),
     }

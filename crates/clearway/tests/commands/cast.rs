@@ -2,6 +2,7 @@
 //! said.
 
 mod files;
+mod metrics;
 mod networks;
 mod strangers;
 mod users;

@@ -28,6 +28,7 @@ mod inbox;
 mod link;
 mod membership;
 mod message;
+mod metrics;
 mod naming;
 mod outbox;
 mod path;
@@ -48,6 +49,7 @@ mod target;
 use std::io::{BufRead, Write, stdin, stdout};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clearway_proto::base::BitsPerSec;
@@ -56,11 +58,13 @@ use crate::run::exit::{Exit, UsageError, exit_of};
 use crate::run::interrupt::{Interrupt, Interrupted};
 use crate::run::job;
 use crate::run::job::{ConnectedRank, CoordinatedJob, JobRole, JobSpec, LossPolicy, SealingPolicy};
+use crate::run::metrics::{MetricsAddress, MetricsListener};
 use crate::run::{json_text, print};
 use clearway_wires::WireRequest;
 use clearway_wires::hexadecimal::bytes_of;
 use membership::ROOT;
 use message::{CastTask, HashPolicy};
+use metrics::{CastMetrics, ReceiverFigures};
 use path::PathText;
 use peers::{Connector, ExpectedReceiver, ReceiverConnection};
 use progress::{ProgressLine, ProgressMode};
@@ -97,6 +101,8 @@ pub(crate) struct CastRequest {
     /// The most that one host sends.
     pub(crate) rate: Option<BitsPerSec>,
     pub(crate) progress: bool,
+    /// Where figures are served while it lasts.
+    pub(crate) metrics: Option<MetricsAddress>,
     pub(crate) json: bool,
 }
 
@@ -122,6 +128,7 @@ pub(crate) fn cast(request: &CastRequest) -> Result<Exit> {
     let usage = |error: anyhow::Error| UsageError::from_error(&error);
     let hosts = receiver_list::read(&request.to, contact).map_err(usage)?;
     receiver_list::check_directories(&hosts, request.into.as_deref()).map_err(usage)?;
+    let listener = MetricsListener::bind(request.metrics)?;
     let source = source(request)?;
     let interrupt = Interrupt::listen()?;
     let (secret, contacts) = match &request.key {
@@ -140,7 +147,19 @@ pub(crate) fn cast(request: &CastRequest) -> Result<Exit> {
             (secret, contacts)
         }
     };
-    report(request, sender::send(order(request, source, contacts, secret), interrupt))
+    served(request, listener, order(request, source, contacts, secret), interrupt)
+}
+
+/// Casts, and serves its figures meanwhile.
+fn served(
+    request: &CastRequest,
+    listener: Option<MetricsListener>,
+    options: CastOptions,
+    interrupt: Interrupt,
+) -> Result<Exit> {
+    let metrics = Arc::new(options.metrics.clone());
+    let _served = MetricsListener::announce(listener, "cast", metrics)?;
+    report(request, sender::send(options, interrupt))
 }
 
 /// Returns what `request` casts.
@@ -202,6 +221,7 @@ fn order(
         secret,
         rate: request.rate,
         display,
+        metrics: CastMetrics::default(),
     }
 }
 
@@ -247,7 +267,8 @@ fn across_job(request: &CastRequest) -> Result<Exit> {
             let ReceiverConnection { ends, .. } = remote_receivers::over(connection)?;
             // What fails here is reported to the sender, which says it.
             if let Ok(Some(link)) = link::answer(ends, &secret) {
-                let _ = receiver::receive(link, &secret, &Destination::Anywhere, None);
+                let figures = ReceiverFigures::default();
+                let _ = receiver::receive(link, &secret, &Destination::Anywhere, None, &figures);
             }
             follower.leave()?;
             Ok(Exit::Good)
@@ -257,6 +278,7 @@ fn across_job(request: &CastRequest) -> Result<Exit> {
 
 /// Sends to the ranks of `site`; to its own host over a receiver beside this process.
 fn send_to_job(site: &CoordinatedJob, request: &CastRequest) -> Result<Exit> {
+    let listener = MetricsListener::bind(request.metrics)?;
     let source = source(request)?;
     let secret = site.secret()?.into_bytes();
     let each_rank = request.into.as_ref().is_some_and(|into| into.contains("%r"));
@@ -281,10 +303,8 @@ fn send_to_job(site: &CoordinatedJob, request: &CastRequest) -> Result<Exit> {
             others.push(connection);
         }
     }
-    report(
-        request,
-        sender::send(order(request, source, contacts, secret), site.interrupt().clone()),
-    )
+    let options = order(request, source, contacts, secret);
+    served(request, listener, options, site.interrupt().clone())
 }
 
 /// Runs the receiver that a sender started, over ssh or beside itself: the secret is the first line
@@ -312,7 +332,8 @@ pub(crate) fn receive() -> Result<Exit> {
         return Ok(Exit::Failed);
     };
     // What fails is reported to the sender, which says it.
-    Ok(match receiver::receive(link, &secret, &Destination::Anywhere, reached) {
+    let figures = ReceiverFigures::default();
+    Ok(match receiver::receive(link, &secret, &Destination::Anywhere, reached, &figures) {
         Ok(()) => Exit::Good,
         Err(_) => Exit::Failed,
     })

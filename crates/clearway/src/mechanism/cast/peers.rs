@@ -21,6 +21,7 @@ use super::link::{MessageReceiver, MessageSender, call};
 use super::message::{
     CastTask, FromReceiver, MemberAddress, REPORTED_MAX, ReceiverOutcome, ToReceiver,
 };
+use super::metrics::CastMetrics;
 use super::outbox::{SendQueue, SharedMessage};
 use super::path::PathText;
 use super::plan::{Inventory, NumberRuns};
@@ -118,6 +119,11 @@ impl CastReceiver {
         self.lost.is_none()
     }
 
+    /// Returns the bytes that it has taken, as far as it has said.
+    pub(super) fn bytes(&self) -> u64 {
+        self.outcome.as_ref().map_or(0, |outcome| outcome.written).max(self.taken)
+    }
+
     /// Sends `message`; a receiver whose connection is broken is lost.
     pub(super) fn send(&mut self, message: &ToReceiver) {
         match SharedMessage::from_message(message) {
@@ -193,6 +199,7 @@ pub(super) struct CastReceivers {
     interrupt: Interrupt,
     /// When receivers were looked at last.
     checked: Instant,
+    metrics: CastMetrics,
 }
 
 impl CastReceivers {
@@ -206,6 +213,7 @@ impl CastReceivers {
         session: u64,
         secret: &[u8],
         interrupt: Interrupt,
+        metrics: CastMetrics,
     ) -> Result<Self> {
         let bell = Arc::new(WakeSignal::new().context("a way to wake a thread")?);
         let (to, events) = sync_channel(EVENTS_MAX);
@@ -259,7 +267,8 @@ impl CastReceivers {
                 .spawn(listen)
                 .context("a thread for a receiver")?;
         }
-        Ok(Self { all, events, bell, interrupt, checked: Instant::now() })
+        metrics.note_receivers(&all);
+        Ok(Self { all, events, bell, interrupt, checked: Instant::now(), metrics })
     }
 
     /// Fails when the user wishes to stop. A receiver that has been silent for too long is lost
@@ -288,6 +297,7 @@ impl CastReceivers {
                 peer.lose(&format!("it has said nothing for {} s", most.as_secs()));
             }
         }
+        self.metrics.note_receivers(&self.all);
         self.interrupt.check()
     }
 
@@ -393,6 +403,7 @@ impl CastReceivers {
         self.send(&ToReceiver::Leave)?;
         let until = Instant::now() + CLOSE_TIMEOUT;
         self.here().filter_map(|peer| peer.outbox.take()).for_each(|outbox| outbox.close(until));
+        self.metrics.note_receivers(&self.all);
         Ok(())
     }
 }
@@ -495,8 +506,15 @@ mod tests {
         };
         let task = CastTask { number: 0, into: None, check: HashPolicy::Times };
         let interrupt = Interrupt::listen().expect("signals");
-        CastReceivers::call(streams.iter().map(contact).collect(), &task, 7, SECRET, interrupt)
-            .expect("threads")
+        CastReceivers::call(
+            streams.iter().map(contact).collect(),
+            &task,
+            7,
+            SECRET,
+            interrupt,
+            CastMetrics::default(),
+        )
+        .expect("threads")
     }
 
     fn here() -> FromReceiver {

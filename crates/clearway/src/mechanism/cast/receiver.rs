@@ -34,6 +34,7 @@ use super::inbox::{PartialMessage, SenderMessages, SilenceCount, TICK};
 use super::link::{MessageReceiver, MessageSender};
 use super::membership::{MemberEnd, MemberPort, PLACES, place_of};
 use super::message::{CastTask, FromReceiver, ReceiverOutcome, ToReceiver};
+use super::metrics::ReceiverFigures;
 use super::path::RelativePath;
 use super::plan::{BlockHash, ENTRIES_MAX, ManifestEntry};
 use super::record::OBJECT_MAX;
@@ -59,7 +60,7 @@ pub(super) enum Destination {
     Beneath(PathBuf),
 }
 
-/// Takes part in one cast, to its end.
+/// Takes part in one cast, to its end. `figures` has how far it is.
 ///
 /// # Errors
 /// The connection to the sender is broken.
@@ -68,12 +69,13 @@ pub(super) fn receive(
     secret: &[u8],
     destination: &Destination,
     reached: Option<[std::net::Ipv4Addr; 2]>,
+    figures: &ReceiverFigures,
 ) -> Result<()> {
     let inbox = SenderMessages::start(listener, TICK)?;
     let host = host_name()?;
     speaker.send(&FromReceiver::Here { host: host.clone(), boot: network()?, reached })?;
     let mut session = ReceiverSession { status: StatusSender::start(speaker)?, inbox, host };
-    match session.work(secret, destination) {
+    match session.work(secret, destination, figures) {
         Ok(()) => Ok(()),
         Err(error) => {
             // A sender that is gone needs no reason.
@@ -140,11 +142,16 @@ fn send(speaker: &Mutex<MessageSender>, message: &FromReceiver) -> Result<()> {
 }
 
 impl ReceiverSession {
-    fn work(&mut self, secret: &[u8], destination: &Destination) -> Result<()> {
+    fn work(
+        &mut self,
+        secret: &[u8],
+        destination: &Destination,
+        figures: &ReceiverFigures,
+    ) -> Result<()> {
         let Some(ToReceiver::Task(task)) = self.inbox.next()? else { return Ok(()) };
         let target = self.target(&task, destination)?;
         let Some(entries) = self.entries()? else { return Ok(()) };
-        let taken = Arc::new(AtomicU64::new(0));
+        let taken = Arc::clone(&figures.taken);
         let mut assembly = Assembly::new(target, entries, taken.clone());
         let has = assembly.survey(task.check);
         let place = assembly.place().context("the target")?;
@@ -173,7 +180,7 @@ impl ReceiverSession {
                     let (over, after) = ReceivingHost::run(self, assembly, &taken, end)?;
                     assembly = after;
                     match over {
-                        BroadcastEnd::Cast => self.finish(&mut assembly)?,
+                        BroadcastEnd::Cast => self.finish(&mut assembly, figures)?,
                         BroadcastEnd::Gone => {
                             assembly.appear();
                             return Ok(());
@@ -187,7 +194,7 @@ impl ReceiverSession {
                     }
                 }
                 ToReceiver::Resume => self.resume(&mut assembly)?,
-                ToReceiver::Finish => self.finish(&mut assembly)?,
+                ToReceiver::Finish => self.finish(&mut assembly, figures)?,
                 ToReceiver::Leave => return Ok(()),
                 ToReceiver::Alive => {}
                 ToReceiver::Task(_) | ToReceiver::Entries(_) | ToReceiver::Survey => {
@@ -276,8 +283,9 @@ impl ReceiverSession {
         self.status.send(&FromReceiver::Compared)
     }
 
-    fn finish(&mut self, assembly: &mut Assembly) -> Result<()> {
+    fn finish(&mut self, assembly: &mut Assembly, figures: &ReceiverFigures) -> Result<()> {
         let outcome: ReceiverOutcome = assembly.finish();
+        figures.end(&outcome);
         self.status.send(&FromReceiver::Outcome(outcome))
     }
 }

@@ -25,6 +25,7 @@ use super::blame::Blame;
 use super::feeder::{Feeder, FeederOutput};
 use super::membership::{MemberEnd, MemberPort, PLACES, ROOT, group, place_of};
 use super::message::{BroadcastMembership, CHUNK, CastTask, MemberNetwork, ToReceiver};
+use super::metrics::CastMetrics;
 use super::outbox::SharedMessage;
 use super::peers::{CastReceiver, CastReceivers, ExpectedReceiver};
 use super::plan::{BlockHash, MissingOfAll};
@@ -57,6 +58,8 @@ pub(super) struct CastOptions {
     /// The most that one host sends.
     pub(super) rate: Option<BitsPerSec>,
     pub(super) display: ProgressLine,
+    /// Where is counted what happens.
+    pub(super) metrics: CastMetrics,
 }
 
 /// Casts, to the end.
@@ -64,17 +67,18 @@ pub(super) struct CastOptions {
 /// # Errors
 /// What is no receiver's failure: the user's wish to stop, a file that went away.
 pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSummary> {
-    let CastOptions { source, contacts, task, secret, rate, mut display } = order;
+    let CastOptions { source, contacts, task, secret, rate, mut display, metrics } = order;
     let session = u64::from_le_bytes(random()?);
     let begun = Instant::now();
-    let mut peers = CastReceivers::call(contacts, &task, session, &secret, interrupt)?;
+    let mut peers =
+        CastReceivers::call(contacts, &task, session, &secret, interrupt, metrics.clone())?;
     wait(&mut peers, &mut display, "waiting for receivers", &|peer| peer.boot.is_some())?;
     let source = Arc::new(source);
     survey(&mut peers, &source, &mut display)?;
     part_twins(&mut peers);
     let known = compare(&mut peers, &source, &mut display)?;
     let mut course = CastCourse::default();
-    let options = SeatOptions { session, secret: &secret, rate };
+    let options = SeatOptions { session, secret: &secret, rate, metrics: &metrics };
     course.round(&mut peers, &source, known, &options, &mut display)?;
     while peers.here().any(|peer| peer.is_parked) {
         resume(&mut peers, &mut display)?;
@@ -92,6 +96,7 @@ struct SeatOptions<'o> {
     session: u64,
     secret: &'o [u8],
     rate: Option<BitsPerSec>,
+    metrics: &'o CastMetrics,
 }
 
 /// What a cast has come to, over all its rounds: the first is for all, each other one for those
@@ -126,9 +131,11 @@ impl CastCourse {
             let taken =
                 peers.here().filter(|peer| peer.rank.is_some()).map(|peer| peer.taken).min();
             display.begin(bytes + taken.unwrap_or_default());
+            options.metrics.note_expected(bytes + taken.unwrap_or_default());
             let feeder = Feeder::start(source.clone(), union, known, peers.bell.clone())?;
             let is_first = self.bytes == 0;
-            let (unsent, blame) = SendingHost::run(peers, source, (feeder, share), end, display)?;
+            let (unsent, blame) =
+                SendingHost::run(peers, source, (feeder, share), end, (display, options.metrics))?;
             let new = unsent.into_iter().filter(|path| !self.unsent.contains(path));
             let new: Vec<_> = new.collect();
             self.unsent.extend(new);
@@ -367,6 +374,7 @@ struct SendingHost<'p> {
     /// What was read cannot be read again for a receiver that was parked.
     is_stream: bool,
     display: &'p mut ProgressLine,
+    metrics: &'p CastMetrics,
     region: RegionId,
     idle: Vec<usize>,
     /// Places of objects that are not with everybody, in the order of their numbers.
@@ -409,7 +417,7 @@ impl<'p> SendingHost<'p> {
         source: &CastSource,
         (feeder, share): (Feeder, Option<RateShare>),
         mut end: MemberEnd,
-        display: &'p mut ProgressLine,
+        (display, metrics): (&'p mut ProgressLine, &'p CastMetrics),
     ) -> Result<(Vec<SkippedPath>, Blame)> {
         if share.as_ref().is_some_and(|share| share.casts() > 1) {
             // Until the others have counted this one they have the whole rate.
@@ -422,6 +430,7 @@ impl<'p> SendingHost<'p> {
             share,
             is_stream: source.is_stream(),
             display,
+            metrics,
             region,
             idle: (0..PLACES).collect(),
             open: std::collections::VecDeque::new(),
@@ -436,6 +445,8 @@ impl<'p> SendingHost<'p> {
         };
         let bell = cast.peers.bell.clone();
         progress::run(&mut driver, &mut end.wire, &[bell.as_fd()], &mut cast);
+        metrics.note_traffic(driver.engine_mut().record(), end.wire.counters());
+        metrics.end_round();
         cast.over.unwrap_or(Ok(()))?;
         Ok((cast.unsent.unwrap_or_default(), cast.blame))
     }
@@ -489,7 +500,7 @@ impl<'p> SendingHost<'p> {
     }
 
     /// Looks at the user, the display, and the other casts that share a rate.
-    fn look(&mut self, now: LocalNs, driver: &mut Driver<BroadcastNode>) {
+    fn look(&mut self, now: LocalNs, driver: &mut Driver<BroadcastNode>, wire: &dyn Wire) {
         if now < self.look_at {
             return;
         }
@@ -498,6 +509,7 @@ impl<'p> SendingHost<'p> {
             driver.command(now, BroadcastCommand::Limit { rate });
             self.stirred = true;
         }
+        self.metrics.note_traffic(driver.engine_mut().record(), wire.counters());
         self.blame.note(driver.engine_mut().slowest().map(|last| last.0));
         self.display.show(&self.peers.all, self.blame.lately());
         if let Err(error) = self.peers.check() {
@@ -559,7 +571,7 @@ impl progress::EngineHost<BroadcastNode> for SendingHost<'_> {
     ) -> ControlFlow<(), Option<LocalNs>> {
         self.feed(now, driver, wire);
         self.bury(now, driver);
-        self.look(now, driver);
+        self.look(now, driver, wire);
         let nobody_is_left = !self
             .peers
             .all

@@ -9,6 +9,7 @@
 
 use std::net::SocketAddrV4;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,10 +17,12 @@ use clearway_runtime::door::{KeyedListener, Limits, Visitor};
 use clearway_runtime::launch::escaped;
 
 use super::link::admit;
+use super::metrics::ServeMetrics;
 use super::receiver::{Destination, receive};
 use super::remote_receivers::key;
 use super::target::TargetDirectory;
 use crate::run::job::tune;
+use crate::run::metrics::{MetricsAddress, MetricsListener};
 
 /// Where receivers listen: a port that IANA gave to nobody, below those that systems give away
 /// themselves.
@@ -37,8 +40,13 @@ const GUESTS_MAX: usize = 64;
 /// `directory`. Says where, on standard error.
 ///
 /// # Errors
-/// One sentence: no key, no directory, no port.
-pub(crate) fn serve(address: SocketAddrV4, key_file: &Path, directory: &Path) -> Result<()> {
+/// One sentence: no key, no directory, no port, or none for `metrics`.
+pub(crate) fn serve(
+    address: SocketAddrV4,
+    key_file: &Path,
+    directory: &Path,
+    metrics: Option<MetricsAddress>,
+) -> Result<()> {
     let secret = key(key_file)?;
     // What is wrong with it is said now, not to each sender.
     TargetDirectory::open(directory)?;
@@ -54,18 +62,33 @@ pub(crate) fn serve(address: SocketAddrV4, key_file: &Path, directory: &Path) ->
     let door = KeyedListener::open(address, limits)
         .with_context(|| format!("cannot listen at {address}"))?;
     let address = door.address().context("the port that was bound")?;
+    let figures = ServeMetrics::default();
+    let listener = MetricsListener::bind(metrics)?;
+    let _served = MetricsListener::announce(listener, "cast-serve", Arc::new(figures.clone()))?;
     eprintln!("listening at {address}, writing below {}", directory.display());
     let destination = Destination::Beneath(directory);
     door.serve(move |visitor| {
         let from = visitor.from();
-        if let Err(error) = receive_from(visitor, &secret, &destination) {
+        if let Err(error) = receive_from(visitor, &secret, &destination, &figures) {
             eprintln!("{}: {}", from.ip(), escaped(&format!("{error:#}")));
         }
     })
 }
 
-fn receive_from(visitor: Visitor, secret: &[u8], destination: &Destination) -> Result<()> {
+fn receive_from(
+    visitor: Visitor,
+    secret: &[u8],
+    destination: &Destination,
+    metrics: &ServeMetrics,
+) -> Result<()> {
     tune(visitor.stream()).context("a connection that notices the end of its host")?;
-    let Some((speaker, listener, _stay)) = admit(visitor, secret)? else { return Ok(()) };
-    receive((speaker, listener), secret, destination, None)
+    let admitted = admit(visitor, secret);
+    let Ok(Some((speaker, listener, _stay))) = admitted else {
+        metrics.refuse();
+        return admitted.map(drop);
+    };
+    let figures = metrics.begin();
+    let outcome = receive((speaker, listener), secret, destination, None, &figures);
+    metrics.end(&figures);
+    outcome
 }

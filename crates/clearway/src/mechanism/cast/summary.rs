@@ -50,7 +50,7 @@ struct ReceiverRow {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum ReceiverState {
+pub(super) enum ReceiverState {
     /// It has everything, and some of it is new.
     Complete,
     /// It had everything.
@@ -64,7 +64,22 @@ enum ReceiverState {
 }
 
 impl ReceiverState {
-    const fn word(self) -> &'static str {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Complete, Self::Unchanged, Self::Incomplete, Self::Refused, Self::Lost];
+
+    /// Returns how `peer` has ended; none while it has not.
+    pub(super) fn from_end(peer: &CastReceiver) -> Option<Self> {
+        match (&peer.lost, &peer.outcome) {
+            (None, Some(outcome)) if outcome.failed > 0 => Some(Self::Incomplete),
+            (None, Some(outcome)) if outcome.files > 0 => Some(Self::Complete),
+            (None, Some(_)) => Some(Self::Unchanged),
+            (None, None) => None,
+            (Some(_), _) if peer.has_refused => Some(Self::Refused),
+            (Some(_), _) => Some(Self::Lost),
+        }
+    }
+
+    pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Complete => "complete",
             Self::Unchanged => "unchanged",
@@ -178,8 +193,8 @@ impl ReceiverRow {
             let entry = source.entries.get(*number as usize)?;
             Some(format!("{}: {why}", entry.path))
         });
+        let state = ReceiverState::from_end(&peer);
         let host = peer.name;
-        let is_refusal = peer.has_refused;
         let outcome = match (peer.lost, peer.outcome) {
             (None, Some(outcome)) => outcome,
             (lost, _) => {
@@ -187,7 +202,7 @@ impl ReceiverRow {
                 let why = std::iter::once(why).chain(at_first).collect();
                 return Self {
                     host,
-                    state: if is_refusal { ReceiverState::Refused } else { ReceiverState::Lost },
+                    state: state.unwrap_or(ReceiverState::Lost),
                     written: peer.taken,
                     files: 0,
                     seconds,
@@ -196,17 +211,12 @@ impl ReceiverRow {
                 };
             }
         };
-        let state = match outcome {
-            _ if outcome.failed > 0 => ReceiverState::Incomplete,
-            _ if outcome.files > 0 => ReceiverState::Complete,
-            _ => ReceiverState::Unchanged,
-        };
         let why = outcome.why.iter().map(|(path, why)| format!("{path}: {why}"));
         let parked = peer.was_parked.then(|| PARKED.to_owned());
         let why = why.chain(outcome.notes).chain(parked).collect();
         Self {
             host,
-            state,
+            state: state.unwrap_or(ReceiverState::Lost),
             written: outcome.written,
             files: outcome.files,
             seconds,
