@@ -252,3 +252,43 @@ impl MetricSource for ServeMetrics {
         sheet.counter(&REFUSED, sums.refused)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_round__what_the_next_round_counts_comes_on_top() {
+        let metrics = CastMetrics::default();
+        let symbols =
+            |sent, repairs| BroadcastRecord { sent, repairs, ..BroadcastRecord::default() };
+        let datagrams = |sent| Counters { sent, ..Counters::default() };
+        metrics.note_traffic(symbols(5, 1), datagrams(7));
+        metrics.note_traffic(symbols(50, 10), datagrams(70));
+        metrics.end_round();
+        metrics.note_traffic(symbols(3, 2), datagrams(4));
+        let sums = metrics.lock();
+        let [before, now] = sums.symbols;
+        assert_eq!((before.sent + now.sent, before.repairs + now.repairs), (53, 12));
+        assert_eq!((sums.datagrams[0] + sums.datagrams[1]).sent, 74);
+    }
+
+    #[test]
+    fn end__a_cast_counts_by_how_it_ended_and_its_bytes_stay() {
+        let metrics = ServeMetrics::default();
+        let ends = [Some(0), Some(2), None];
+        for (bytes, failed) in (10..).zip(ends) {
+            let figures = metrics.begin();
+            figures.taken.store(bytes, Ordering::Relaxed);
+            if let Some(failed) = failed {
+                let outcome = ReceiverOutcome { files: 1, failed, ..ReceiverOutcome::default() };
+                figures.end(&outcome);
+            }
+            metrics.end(&figures);
+        }
+        let sums = metrics.lock();
+        assert_eq!((sums.complete, sums.incomplete, sums.broken), (1, 1, 1));
+        assert_eq!((sums.taken, sums.files, sums.files_failed), (33, 2, 2));
+        assert!(sums.active.is_empty());
+    }
+}

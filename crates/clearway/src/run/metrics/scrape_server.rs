@@ -270,6 +270,8 @@ fn response(status: &str, content_type: &str, body: &str, with_body: bool) -> Ve
 
 #[cfg(test)]
 mod tests {
+    use clearway_proto::base::RandomKey;
+
     use super::*;
 
     const TEXT: &str = "# EOF\n";
@@ -341,6 +343,26 @@ mod tests {
         // One that never ends is cut off.
         said(&server, &vec![b'z'; 64 << 20]);
         scrape(&server);
+    }
+
+    #[test]
+    fn answer__any_bytes_are_answered_or_waited_for() {
+        let mut request = b"GET /metrics?a HTTP/1.1\r\n\r\n".to_vec();
+        let mut draws = RandomKey::new(7).stream();
+        for _ in 0..20_000 {
+            let at = draws.below(request.len() as u64) as usize;
+            let before = std::mem::replace(&mut request[at], draws.below(256) as u8);
+            let status = answer(&request, &mut || Arc::from(TEXT));
+            let status = status.map(|bytes| bytes[9..12].to_vec());
+            let known = [b"200", b"400", b"404", b"405"];
+            assert!(status.is_none_or(|status| known.iter().any(|known| status == *known)));
+            // Half of them are damaged further.
+            if draws.below(2) == 0 {
+                request[at] = before;
+            }
+            let end = draws.below(request.len() as u64) as usize;
+            let _ = answer(&request[..end], &mut || Arc::from(TEXT));
+        }
     }
 
     #[test]
