@@ -45,19 +45,26 @@ fn hydra__its_pes_find_each_other_on_two_hosts() {
         println!("skipped: OpenSHMEM programs under mpiexec.hydra on two hosts ({reason})");
         return;
     }
+    run_on_two_hosts("hydra", |each, pes| {
+        format!(
+            "mpiexec.hydra -launcher ssh -launcher-exec {{directory}}/agent \
+             -hosts n1:{each},n2:{each} -n {pes}"
+        )
+    });
+}
+
+/// Runs programs by the launcher's words, which `launch` gives for a number of PEs of each host and one of
+/// all.
+fn run_on_two_hosts(name: &str, launch: impl Fn(u32, u32) -> String) {
     let mut script = String::new();
     for file in ["movement.c", "together.c", "counting.c", "queues.c"] {
         let program = program_of(file);
         for (each, pes) in [(1, 2), (2, 4)] {
-            let run = format!(
-                "mpiexec.hydra -launcher ssh -launcher-exec {{directory}}/agent \
-                 -hosts n1:{each},n2:{each} -n {pes} {}",
-                program.display()
-            );
+            let run = format!("{} {}", launch(each, pes), program.display());
             script += &format!("echo '{run}'; {run}\n");
         }
     }
-    let output = two_hosts::run("hydra", &script, &[]);
+    let output = two_hosts::run(name, &script, &[]);
     assert!(output.status.success(), "{}", said(&output));
 }
 
@@ -72,6 +79,20 @@ fn orte__its_pes_find_each_other() {
 fn prrte__its_pes_find_each_other() {
     let arguments = as_root(&["--map-by", ":OVERSUBSCRIBE"]);
     run("prterun", &arguments, &["movement.c", "together.c", "counting.c"]);
+}
+
+#[test]
+fn prrte__its_pes_find_each_other_on_two_hosts() {
+    if let Some(reason) = two_hosts::missing(&["prterun"]) {
+        println!("skipped: OpenSHMEM programs under prterun on two hosts ({reason})");
+        return;
+    }
+    run_on_two_hosts("prrte", |each, pes| {
+        format!(
+            "prterun --allow-run-as-root --prtemca plm_ssh_agent {{directory}}/agent \
+             --map-by :OVERSUBSCRIBE --host n1:{each},n2:{each} -n {pes}"
+        )
+    });
 }
 
 /// Such launchers refuse to be started by root unless asked to.
