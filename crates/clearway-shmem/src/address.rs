@@ -268,14 +268,19 @@ impl Segments {
     /// Returns the place of `bytes` bytes at `offset` of a segment of this PE, which a far PE
     /// named.
     pub(crate) fn own_place(&self, segment: Segment, offset: u64, bytes: usize) -> Option<Place> {
-        let extent = match segment {
+        let part = self.own_part(segment)?;
+        Place::in_part(part, usize::try_from(offset).ok()?, bytes)
+    }
+
+    /// Returns a segment of this PE, for several places that a far PE named.
+    pub(crate) fn own_part(&self, segment: Segment) -> Option<MappedPart> {
+        let Extent { start, length } = match segment {
             Segment::Heap => self.heap,
             Segment::Statics => self.statics,
             Segment::Pool => self.pool,
             Segment::Lines => return None,
         };
-        let address = extent.start.checked_add(usize::try_from(offset).ok()?)?;
-        extent.offset(address, bytes).map(|offset| Place((extent.start + offset) as *mut u8))
+        Some(MappedPart { start, length })
     }
 
     /// How many PEs there are.
@@ -385,6 +390,7 @@ pub(crate) struct Place(*mut u8);
 
 impl Place {
     /// The place of `bytes` bytes of a part of near memory.
+    #[inline]
     pub(crate) fn in_part(part: MappedPart, offset: usize, bytes: usize) -> Option<Self> {
         let is_inside = bytes <= part.length && offset <= part.length - bytes;
         is_inside.then(|| Self((part.start + offset) as *mut u8))

@@ -54,7 +54,9 @@ pub use apply::{HeapAccess, apply};
 pub use closing::{ClosingCause, ClosingPolicy, StreamState};
 pub use node::QueueNode;
 pub use open::{OpenBuffer, Push};
-pub use record::{AtomicStep, Element, PUT_MAX, Place, WordChange, WordWidth, read_elements};
+pub use record::{
+    AtomicRun, AtomicStep, Element, PUT_MAX, Place, WordChange, WordWidth, read_elements,
+};
 
 use crate::base::{Bytes, Class, Nanos, Rank};
 use crate::wire::{

@@ -51,6 +51,8 @@ pub(super) const FETCHING: u8 = 0x20;
 pub(super) const CONSTANT: u8 = 1 << 4;
 const SEGMENT_SHIFT: u8 = 2;
 const STEP_MASK: u8 = 0xf;
+/// Bytes of an element's distance.
+const DISTANCE: usize = 4;
 
 /// A byte of a peer's symmetric memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -238,6 +240,55 @@ pub enum Element<'a> {
     },
 }
 
+/// Changes of words by one operand, as one record has them: what counts is mostly additions of one,
+/// and a target does them without a look at each one's kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicRun<'a> {
+    /// How each is changed.
+    pub change: WordChange,
+    /// The place from which all others are counted.
+    base: Place,
+    /// How far each is from there.
+    distances: &'a [[u8; 4]],
+}
+
+impl AtomicRun<'_> {
+    /// Returns the segment of all words.
+    #[inline]
+    pub const fn segment(&self) -> u8 {
+        self.base.segment
+    }
+
+    /// Returns the offsets of the words, in order.
+    #[inline]
+    pub fn offsets(&self) -> impl Iterator<Item = u64> {
+        self.distances.iter().map(|distance| {
+            self.base.offset.wrapping_add_signed(i64::from(i32::from_le_bytes(*distance)))
+        })
+    }
+}
+
+/// What is done with the elements of a batch.
+pub(super) trait ElementSink<'a> {
+    fn element(&mut self, element: Element<'a>) -> Result<(), Fault>;
+
+    /// Takes several elements, until one fails.
+    #[inline]
+    fn atomics(&mut self, run: AtomicRun<'a>) -> Result<(), Fault> {
+        let (segment, change) = (run.segment(), run.change);
+        run.offsets().try_for_each(|offset| {
+            self.element(Element::Atomic { at: Place { segment, offset }, change })
+        })
+    }
+}
+
+impl<'a, F: FnMut(Element<'a>) -> Result<(), Fault>> ElementSink<'a> for F {
+    #[inline]
+    fn element(&mut self, element: Element<'a>) -> Result<(), Fault> {
+        self(element)
+    }
+}
+
 /// Reads `records` and gives each element to `sink`, in order, until it fails.
 ///
 /// # Errors
@@ -246,6 +297,15 @@ pub enum Element<'a> {
 pub fn read_elements<'a>(
     records: &'a [u8],
     sink: &mut impl FnMut(Element<'a>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    read_records(records, sink)
+}
+
+/// Reads `records` as [`read_elements`] does.
+#[inline]
+pub(super) fn read_records<'a>(
+    records: &'a [u8],
+    sink: &mut impl ElementSink<'a>,
 ) -> Result<(), Fault> {
     let mut rest = ByteReader::new(records);
     while !rest.is_empty() {
@@ -306,7 +366,7 @@ fn word(rest: &mut ByteReader<'_>, width: WordWidth) -> Option<u64> {
 #[inline]
 fn read_record<'a>(
     rest: &mut ByteReader<'a>,
-    sink: &mut impl FnMut(Element<'a>) -> Result<(), Fault>,
+    sink: &mut impl ElementSink<'a>,
 ) -> Result<(), Fault> {
     let header = RecordHeader::read(rest).ok_or(Fault::Malformed)?;
     match header.kind {
@@ -314,7 +374,7 @@ fn read_record<'a>(
         GETS => read_gets(header, rest, sink),
         VALUES => read_values(header, rest, sink),
         PUT | STRIDED | GET | DATA | VALUE => {
-            sink(read_block(header, rest).ok_or(Fault::Malformed)?)
+            sink.element(read_block(header, rest).ok_or(Fault::Malformed)?)
         }
         kind => {
             let step =
@@ -365,13 +425,17 @@ fn read_block<'a>(header: RecordHeader, rest: &mut ByteReader<'a>) -> Option<Ele
 fn read_words<'a>(
     header: RecordHeader,
     rest: &mut ByteReader<'a>,
-    sink: &mut impl FnMut(Element<'a>) -> Result<(), Fault>,
+    sink: &mut impl ElementSink<'a>,
 ) -> Result<(), Fault> {
     let base = rest.u64().filter(|_| !header.is_constant).ok_or(Fault::Malformed)?;
     for _ in 0..header.count {
         let distance = distance(rest)?;
         let value = word(rest, header.width).ok_or(Fault::Malformed)?;
-        sink(Element::Word { at: header.place(base, distance), width: header.width, value })?;
+        sink.element(Element::Word {
+            at: header.place(base, distance),
+            width: header.width,
+            value,
+        })?;
     }
     Ok(())
 }
@@ -384,14 +448,14 @@ fn distance(rest: &mut ByteReader<'_>) -> Result<i64, Fault> {
 fn read_gets<'a>(
     header: RecordHeader,
     rest: &mut ByteReader<'a>,
-    sink: &mut impl FnMut(Element<'a>) -> Result<(), Fault>,
+    sink: &mut impl ElementSink<'a>,
 ) -> Result<(), Fault> {
     let base = rest.u64().ok_or(Fault::Malformed)?;
     let first = rest.u32().ok_or(Fault::Malformed)?;
     for index in 0..u32::from(header.count) {
         let at = header.place(base, distance(rest)?);
         let (length, ticket) = (header.width.bytes() as u16, Ticket(first.wrapping_add(index)));
-        sink(Element::Get { at, length, ticket })?;
+        sink.element(Element::Get { at, length, ticket })?;
     }
     Ok(())
 }
@@ -399,12 +463,12 @@ fn read_gets<'a>(
 fn read_values<'a>(
     header: RecordHeader,
     rest: &mut ByteReader<'a>,
-    sink: &mut impl FnMut(Element<'a>) -> Result<(), Fault>,
+    sink: &mut impl ElementSink<'a>,
 ) -> Result<(), Fault> {
     let first = rest.u32().ok_or(Fault::Malformed)?;
     for index in 0..u32::from(header.count) {
         let bytes = rest.run(header.width.bytes()).ok_or(Fault::Malformed)?;
-        sink(Element::Value { ticket: Ticket(first.wrapping_add(index)), bytes })?;
+        sink.element(Element::Value { ticket: Ticket(first.wrapping_add(index)), bytes })?;
     }
     Ok(())
 }
@@ -426,19 +490,23 @@ fn read_atomics<'a>(
     header: RecordHeader,
     step: AtomicStep,
     rest: &mut ByteReader<'a>,
-    sink: &mut impl FnMut(Element<'a>) -> Result<(), Fault>,
+    sink: &mut impl ElementSink<'a>,
 ) -> Result<(), Fault> {
     let base = rest.u64().ok_or(Fault::Malformed)?;
     let mut change = WordChange::new(step, header.width, 0);
     if header.is_constant {
         operands(rest, &mut change)?;
+        // Those that are there take effect, as in other runs, where some are missing.
+        let wanted = usize::from(header.count) * DISTANCE;
+        let there = wanted.min(rest.remaining().len());
+        let (distances, _) = rest.run(there).unwrap_or_default().as_chunks();
+        sink.atomics(AtomicRun { change, base: header.place(base, 0), distances })?;
+        return if there == wanted { Ok(()) } else { Err(Fault::Malformed) };
     }
     for _ in 0..header.count {
         let at = header.place(base, distance(rest)?);
-        if !header.is_constant {
-            operands(rest, &mut change)?;
-        }
-        sink(Element::Atomic { at, change })?;
+        operands(rest, &mut change)?;
+        sink.element(Element::Atomic { at, change })?;
     }
     Ok(())
 }
@@ -448,7 +516,7 @@ fn read_fetching<'a>(
     header: RecordHeader,
     step: AtomicStep,
     rest: &mut ByteReader<'a>,
-    sink: &mut impl FnMut(Element<'a>) -> Result<(), Fault>,
+    sink: &mut impl ElementSink<'a>,
 ) -> Result<(), Fault> {
     let base = rest.u64().ok_or(Fault::Malformed)?;
     let first = rest.u32().ok_or(Fault::Malformed)?;
@@ -461,7 +529,11 @@ fn read_fetching<'a>(
         if !header.is_constant {
             operands(rest, &mut change)?;
         }
-        sink(Element::FetchAtomic { at, change, ticket: Ticket(first.wrapping_add(index)) })?;
+        sink.element(Element::FetchAtomic {
+            at,
+            change,
+            ticket: Ticket(first.wrapping_add(index)),
+        })?;
     }
     Ok(())
 }

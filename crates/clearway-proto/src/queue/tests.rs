@@ -200,6 +200,20 @@ fn read_elements__what_is_no_record_is_refused() {
     }
 }
 
+#[test]
+fn read_elements__a_run_that_is_cut_short_gives_the_elements_that_are_there() {
+    let elements = [add(8, 1), add(16, 1), add(0, 1)];
+    let (bytes, _) = written(&elements);
+    for missing in 1..=4 {
+        let mut read = Vec::new();
+        let done = read_elements(&bytes[..bytes.len() - missing], &mut |element| {
+            read.push(element);
+            Ok(())
+        });
+        assert_eq!((done, &read[..]), (Err(Fault::Malformed), &elements[..2]));
+    }
+}
+
 fn places() -> impl Strategy<Value = Place> {
     let offset = prop_oneof![0..4096_u64, any::<u64>()];
     (0..4_u8, offset).prop_map(|(segment, offset)| Place { segment, offset })

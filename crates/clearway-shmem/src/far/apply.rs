@@ -4,12 +4,12 @@ use std::sync::atomic::{Ordering, fence};
 
 use clearway_proto::base::{ByteReader, Rank};
 use clearway_proto::queue::{
-    AtomicStep, HeapAccess, Place as FarPlace, QueueEvent, QueueNode, Ticket, WordChange,
-    WordWidth, apply,
+    AtomicRun, AtomicStep, HeapAccess, Place as FarPlace, QueueEvent, QueueNode, Ticket,
+    WordChange, WordWidth, apply,
 };
 use clearway_proto::wire::{Applier, Fault};
 use clearway_runtime::attend::Application;
-use clearway_runtime::near::{LINES, Line, SLOTS};
+use clearway_runtime::near::{LINES, Line, MappedPart, SLOTS};
 
 use super::Far;
 use crate::address::{Caller, Place, Segment};
@@ -89,6 +89,21 @@ fn change<T: Integer>(
     })
 }
 
+/// Changes each word of `run` by `update`.
+#[inline(always)]
+fn change_each<T: Integer>(
+    part: MappedPart,
+    run: AtomicRun<'_>,
+    update: impl Fn(&T::Atomic),
+) -> Result<(), Fault> {
+    run.offsets().try_for_each(|offset| {
+        let offset = usize::try_from(offset).map_err(|_| Fault::Malformed)?;
+        let word = Place::in_part(part, offset, size_of::<T>()).and_then(Place::word::<T>);
+        update(word.ok_or(Fault::Malformed)?);
+        Ok(())
+    })
+}
+
 impl HeapAccess for Local<'_> {
     #[inline]
     fn put(&mut self, at: FarPlace, bytes: &[u8]) -> Result<(), Fault> {
@@ -126,6 +141,27 @@ impl HeapAccess for Local<'_> {
         }
     }
 
+    #[inline]
+    fn atomics(&mut self, run: AtomicRun<'_>) -> Result<(), Fault> {
+        let (segment, WordChange { step, width, operand, .. }) = (run.segment(), run.change);
+        let part = Segment::from_number(segment).and_then(|one| self.job.segments.own_part(one));
+        let part = part.ok_or(Fault::Malformed)?;
+        match (step, width) {
+            (AtomicStep::Add, WordWidth::Eight) => change_each::<u64>(part, run, |word| {
+                u64::fetch_add(word, operand);
+            }),
+            (AtomicStep::Add, WordWidth::Four) => {
+                let operand = operand as u32;
+                change_each::<u32>(part, run, |word| {
+                    u32::fetch_add(word, operand);
+                })
+            }
+            _ => run.offsets().try_for_each(|offset| {
+                self.atomic(FarPlace { segment, offset }, run.change).map(drop)
+            }),
+        }
+    }
+
     fn data(&mut self, _from: Rank, _queue: u32, _bytes: &[u8]) -> Result<(), Fault> {
         // Elements of data queues are puts into channels.
         Err(Fault::Malformed)
@@ -146,5 +182,71 @@ impl Applier for Local<'_> {
 impl Application<QueueNode> for Local<'_> {
     fn event(&mut self, event: QueueEvent) {
         self.far.hear(self.job, event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use clearway_proto::queue::{Element, OpenBuffer, Push, QueueLimits};
+    use clearway_proto::wire::Span;
+
+    use super::*;
+
+    /// Counters of 64 bits, and nothing else.
+    struct Counters(MappedPart);
+
+    impl HeapAccess for Counters {
+        fn put(&mut self, _: FarPlace, _: &[u8]) -> Result<(), Fault> {
+            Err(Fault::Malformed)
+        }
+        fn get(&mut self, _: FarPlace, _: &mut [u8]) -> Result<(), Fault> {
+            Err(Fault::Malformed)
+        }
+        fn atomic(&mut self, _: FarPlace, _: WordChange) -> Result<u64, Fault> {
+            Err(Fault::Malformed)
+        }
+        fn atomics(&mut self, run: AtomicRun<'_>) -> Result<(), Fault> {
+            let operand = run.change.operand;
+            change_each::<u64>(self.0, run, |word| {
+                u64::fetch_add(word, operand);
+            })
+        }
+        fn data(&mut self, _: Rank, _: u32, _: &[u8]) -> Result<(), Fault> {
+            Err(Fault::Malformed)
+        }
+        fn fetched(&mut self, _: Rank, _: Ticket, _: &[u8]) -> Result<(), Fault> {
+            Err(Fault::Malformed)
+        }
+    }
+
+    /// Returns the records of additions of 5 to the words at `offsets`.
+    fn additions(offsets: &[u64]) -> Vec<u8> {
+        let mut bytes = vec![0; 256];
+        let limits = QueueLimits { batch: 256, answer: 64, element: 44, window: 4, requests: 2 };
+        let mut open = OpenBuffer::new(&limits);
+        for offset in offsets {
+            let change = WordChange::new(AtomicStep::Add, WordWidth::Eight, 5);
+            let at = FarPlace { segment: 0, offset: *offset };
+            assert_eq!(open.push(&mut bytes, Element::Atomic { at, change }), Push::Kept);
+        }
+        bytes.truncate(open.length());
+        let _ = open.close(&mut bytes, Span::EMPTY);
+        bytes
+    }
+
+    #[test]
+    fn change_each__a_word_that_leaves_the_segment_or_lies_askew_ends_the_run() {
+        for (outside, name) in
+            [(32, "behind"), (u64::MAX - 7, "before"), (25, "askew"), (28, "both")]
+        {
+            let words: Vec<AtomicU64> = (0..5).map(Into::into).collect();
+            let part = MappedPart { start: words.as_ptr().expose_provenance(), length: 32 };
+            let bytes = additions(&[24, 0, 0, outside, 8]);
+            let done = apply(&mut Counters(part), Rank(0), &bytes, &mut []);
+            let now: Vec<u64> = words.into_iter().map(AtomicU64::into_inner).collect();
+            assert_eq!((done, now), (Err(Fault::Malformed), vec![10, 1, 2, 8, 4]), "{name}");
+        }
     }
 }
