@@ -248,11 +248,16 @@ impl<E: Engine> SharedEngine<E> {
                 (Rest::Again, _) => {}
                 (Rest::Descriptor, Some(descriptors)) => {
                     self.is_asleep.store(true, Ordering::SeqCst);
-                    if !has_more() {
+                    let is_over = !has_more();
+                    if is_over {
                         descriptors.sleep(timeout, &[self.signal.as_fd()]);
                         self.signal.clear();
                     }
                     self.is_asleep.store(false, Ordering::SeqCst);
+                    if !is_over {
+                        // What it waits for may be a thread that has to get this processor for it.
+                        std::thread::yield_now();
+                    }
                 }
                 (Rest::Poll, _) | (Rest::Descriptor, None) => {
                     std::thread::sleep(LOOK.min(Duration::from_nanos(timeout.0)));
