@@ -290,38 +290,53 @@ impl Far {
         lanes.filter_map(|lane| lane.get().map(|lane| &**lane))
     }
 
-    /// Appends `element` to a lane, and closes it if that is due.
-    fn push(&self, pe: usize, class: Class, element: Element<'_>) {
+    /// Appends `element` to a lane, and closes it if that is due. Returns how many were issued to
+    /// the lane.
+    #[inline]
+    fn push(&self, pe: usize, class: Class, element: Element<'_>) -> u64 {
         let lane = self.lane(pe, class);
         let mut state = lane.lock();
-        self.append(lane, &mut state, element);
+        let issued = self.append(lane, &mut state, element);
         if self.policy.cause(&state.open, class, lane.gathers(), Nanos::ZERO).is_some() {
             self.close(lane, &mut state);
-        } else if !lane.is_under_way.load(Ordering::Acquire) {
+        } else if !lane.is_under_way.load(Ordering::SeqCst) {
             self.list(lane);
         }
+        issued
     }
 
-    /// Appends `element` to the open buffer of a lane, behind closing one that is full.
-    fn append(&self, lane: &Lane, state: &mut OpenLane, element: Element<'_>) {
-        loop {
-            let OpenLane { open, buffer } = &mut *state;
-            let was_empty = open.is_empty();
-            if open.push(buffer, element) == Push::Kept {
-                self.open_lanes.fetch_add(was_empty.into(), Ordering::Relaxed);
-                break;
-            }
-            assert!(!open.is_empty(), "an element that no buffer keeps");
-            self.close(lane, state);
+    /// Appends `element` to the open buffer of a lane, behind closing one that is full. Returns how
+    /// many were issued to the lane.
+    #[inline]
+    fn append(&self, lane: &Lane, state: &mut OpenLane, element: Element<'_>) -> u64 {
+        // The holder of the lock is the only one that counts.
+        let issued = lane.issued.load(Ordering::Relaxed) + 1;
+        let OpenLane { open, buffer } = &mut *state;
+        if !open.is_empty() && open.push(buffer, element) == Push::Kept {
+            lane.issued.store(issued, Ordering::Release);
+        } else {
+            self.begin(lane, state, element, issued);
         }
+        issued
+    }
+
+    /// Appends `element`, the number `issued` of its lane, as the first of an open buffer.
+    #[cold]
+    #[inline(never)]
+    fn begin(&self, lane: &Lane, state: &mut OpenLane, element: Element<'_>, issued: u64) {
+        self.close(lane, state);
+        let OpenLane { open, buffer } = &mut *state;
+        assert!(open.push(buffer, element) == Push::Kept, "an element that no buffer keeps");
+        self.open_lanes.fetch_add(1, Ordering::Relaxed);
         // Sequentially consistent with `Room`: either that event sees this element, or this thread
-        // sees that nothing is under way.
-        lane.issued.fetch_add(1, Ordering::SeqCst);
+        // sees that nothing is under way. Those behind it in the buffer leave with it.
+        lane.issued.swap(issued, Ordering::SeqCst);
     }
 
     /// Has `lane` closed when its time has come, by whoever polls.
     fn list(&self, lane: &Lane) {
-        if !lane.is_listed.swap(true, Ordering::AcqRel) {
+        // Most of those who come find it listed, and loops come here with each element.
+        if !lane.is_listed.load(Ordering::SeqCst) && !lane.is_listed.swap(true, Ordering::AcqRel) {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             idle.push((lane.peer, lane.class));
             self.has_idle.store(true, Ordering::SeqCst);
@@ -481,7 +496,9 @@ impl Far {
         let idle = std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner));
         for (peer, class) in idle {
             let lane = self.lane(peer.index(), class);
-            lane.is_listed.store(false, Ordering::Release);
+            // Before the look at what is under way: who finds that over and the lane listed leaves
+            // it to this thread.
+            lane.is_listed.swap(false, Ordering::SeqCst);
             lane.is_completed_next.store(false, Ordering::Relaxed);
             // The end of what is under way lists it again.
             if lane.is_under_way.load(Ordering::Acquire) {

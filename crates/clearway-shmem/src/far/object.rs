@@ -92,7 +92,8 @@ impl FarObject {
         };
         if let Some((width, value)) = width {
             let element = Element::Word { at: self.at(), width, value };
-            return self.far.push(self.pe(), self.class, element);
+            self.far.push(self.pe(), self.class, element);
+            return;
         }
         let mut copy = [0; clearway_proto::queue::PUT_MAX];
         let step = (self.far.limits.element as usize).min(copy.len());
@@ -144,6 +145,15 @@ impl FarObject {
         let into = Caller::from_slice_mut(&mut value);
         self.get(into, size_of::<T>());
         into.read(0)
+    }
+
+    /// Adds to the word of `size` bytes there, four or eight. Returns how many elements were issued to
+    /// the PE in the class.
+    #[inline]
+    pub(crate) fn add(self, size: usize, operand: u64) -> u64 {
+        let width = if size == 4 { WordWidth::Four } else { WordWidth::Eight };
+        let change = WordChange::new(AtomicStep::Add, width, operand);
+        self.far.push(self.pe(), self.class, Element::Atomic { at: self.at(), change })
     }
 
     /// Changes the word there.

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use super::element::{WordStep, WordUpdate};
 use super::lane::Push;
 use super::{Admission, COMM, EAGAIN, Queue, find, refuse};
-use crate::address::{Caller, Place, Symmetric};
+use crate::address::{Caller, Place, Segment, Symmetric};
 use crate::constants::{SIGNAL_ADD, SIGNAL_SET};
 use crate::context::Context;
 use crate::far::{Change, FarObject};
@@ -175,20 +175,26 @@ fn push_packed(
     if count == 1
         && matches!(op, OP_ADD | OP_INC)
         && Elements::class_of(kind) == ElementClass::Integer
-        && let Some(update) = Addition::new(handle, ends, pe, kind)?
+        && let Some(addition) = Addition::new(handle, ends, pe, kind)?
+        && let Some(answer) = addition.push()?
     {
-        return update.push();
+        return Ok(answer);
     }
     let elements = Elements::from_kind(kind, count);
     push_any(handle, ends, elements, pe, op).map(i64::from)
 }
 
-/// An addition to a word of a near PE by a queue that gathers.
+/// An addition to one word, by a queue that needs no look at its bound.
 struct Addition {
     job: &'static Job,
     queue: &'static Queue,
     target: usize,
+    dest: Symmetric,
+    /// Segment and offset of the word.
+    at: (u8, usize),
+    size: usize,
     update: WordUpdate,
+    operand: u64,
 }
 
 impl Addition {
@@ -198,8 +204,10 @@ impl Addition {
         let job = job::get()?;
         let size = Elements::size_of_kind(kind);
         // Far elements count where there is a bound.
-        let is_quick =
-            |queue: &&Queue| queue.gathers() && (job.far.is_none() || queue.lane.is_plain());
+        let is_quick = |queue: &&Queue| {
+            queue.lane.is_plain() && COMM.iter().any(|one| queue.is_used_for(*one))
+                || queue.gathers() && job.far.is_none()
+        };
         let Some(queue) = job.queues.find(handle).filter(is_quick) else { return Ok(None) };
         let operand = match (kind & OP_MAX, size) {
             (OP_INC, _) => 1,
@@ -207,18 +215,58 @@ impl Addition {
             (_, 4) => u64::from(ends.source.read::<u32>(0)),
             _ => ends.source.read::<u64>(0),
         };
-        let at = job.segments.offset_in(ends.dest.as_symmetric(), size);
-        let update = at.and_then(|at| WordUpdate::new(WordStep::Add, size, at, operand));
-        let target = queue.world_pe(pe).filter(|target| job.segments.is_near(*target));
-        Ok(target.zip(update).map(|(target, update)| Self { job, queue, target, update }))
+        let dest = ends.dest.as_symmetric();
+        let Some(at) = job.segments.offset_in(dest, size) else { return Ok(None) };
+        let update = WordUpdate::new(WordStep::Add, size, at, operand);
+        let parts = queue.world_pe(pe).zip(update);
+        Ok(parts.map(|(target, update)| Self {
+            job,
+            queue,
+            target,
+            dest,
+            at,
+            size,
+            update,
+            operand,
+        }))
     }
 
+    /// Gives it where it belongs, and returns the answer to the program; `None` where it is another
+    /// operation.
     #[inline(always)]
-    fn push(self) -> Result<i64, Fault> {
-        match self.queue.lane.push(self.job, self.target, self.update)? {
-            Push::Kept => Ok(0),
-            Push::Full => Ok(EAGAIN.into()),
+    fn push(self) -> Result<Option<i64>, Fault> {
+        let Self { job, queue, target, .. } = self;
+        if !job.segments.is_near(target) {
+            return Ok(self.push_far());
         }
+        if !queue.gathers() {
+            return Ok(self.apply());
+        }
+        Ok(Some(match queue.lane.push(job, target, self.update)? {
+            Push::Kept => 0,
+            Push::Full => EAGAIN.into(),
+        }))
+    }
+
+    /// Changes the word of a near PE.
+    #[inline(always)]
+    fn apply(self) -> Option<i64> {
+        let place = self.job.segments.place(self.dest, self.size, self.target)?;
+        change(place, WordStep::Add, self.size, self.operand);
+        self.queue.count_direct(1);
+        Some(0)
+    }
+
+    /// Gives it to the stream of a far PE.
+    #[inline(always)]
+    fn push_far(self) -> Option<i64> {
+        let Self { job, queue, target, at: (segment, offset), size, operand, .. } = self;
+        let (far, segment) = (job.far.as_ref()?, Segment::from_number(segment)?);
+        let class = queue.far_class();
+        let issued = far.object(class, target, segment, offset).add(size, operand);
+        queue.count_issued(job, far, (target, class), 1, issued);
+        queue.count_direct(1);
+        Some(0)
     }
 }
 

@@ -37,10 +37,39 @@ struct TimedElement {
     since: AtomicU64,
 }
 
+/// How many threads write a counter at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writers {
+    /// One: an addition need not be one step for others.
+    One,
+    /// Any number.
+    Many,
+}
+
+impl Writers {
+    /// Adds `more` to `counter`; what it was before.
+    #[inline]
+    pub(super) fn add(self, counter: &AtomicU64, more: u64) -> u64 {
+        match self {
+            Self::One => {
+                let before = counter.load(Ordering::Acquire);
+                counter.store(before + more, Ordering::Release);
+                before
+            }
+            Self::Many => counter.fetch_add(more, Ordering::AcqRel),
+        }
+    }
+}
+
 /// A mark that stands for an element that a thread is about to time.
 const TAKEN: u64 = u64::MAX;
 
 impl TimedElement {
+    /// Returns whether an element is timed.
+    fn is_begun(&self) -> bool {
+        self.mark.load(Ordering::Relaxed) != 0
+    }
+
     /// Begins to time the element number `mark` to `pe`, if no other one is timed.
     fn begin(&self, pe: usize, mark: u64) {
         let order = (Ordering::Acquire, Ordering::Relaxed);
@@ -85,15 +114,30 @@ impl FarElements {
         *self.delays() = Histogram::new();
     }
 
-    /// Counts `elements` elements that were given to `pe` in `class`.
-    pub(super) fn count(&self, far: &Far, class: Class, pe: usize, elements: usize) {
-        let issued = far.issued(pe, class);
+    /// Counts `elements` elements that were given to `pe` in `class`, behind which `issued` elements
+    /// had been issued to it.
+    #[inline]
+    pub(super) fn count(
+        &self,
+        far: &Far,
+        class: Class,
+        pe: usize,
+        elements: usize,
+        issued: u64,
+        writers: Writers,
+    ) {
         if let Some(mark) = self.marks.get(pe) {
-            mark.fetch_max(issued, Ordering::AcqRel);
+            match writers {
+                Writers::One => mark.store(issued, Ordering::Release),
+                Writers::Many => drop(mark.fetch_max(issued, Ordering::AcqRel)),
+            }
         }
-        self.time(far, class);
-        self.timed.begin(pe, issued);
-        if self.pushed.fetch_add(elements as u64, Ordering::AcqRel) == 0 {
+        if self.timed.is_begun() {
+            self.time(far, class);
+        } else {
+            self.timed.begin(pe, issued);
+        }
+        if writers.add(&self.pushed, elements as u64) == 0 {
             self.since.store(clock::now().0, Ordering::Relaxed);
         }
     }

@@ -28,6 +28,7 @@ use clearway_proto::stats::Histogram;
 use clearway_runtime::clock;
 
 use super::element::{OpenRun, RunWords, UPDATE_WORDS_MAX, WordUpdate};
+use super::far_elements::Writers;
 use super::ring::{self, Given, SLOT_WORDS};
 use crate::fault::Fault;
 use crate::job::Job;
@@ -321,6 +322,12 @@ impl UpdateLane {
     #[inline]
     pub(super) fn is_plain(&self) -> bool {
         self.is_plain.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many threads use it at a time.
+    #[inline]
+    pub(super) fn writers(&self) -> Writers {
+        if self.users.load(Ordering::Relaxed) == ALL { Writers::Many } else { Writers::One }
     }
 
     /// Returns whether the calling thread may use it.

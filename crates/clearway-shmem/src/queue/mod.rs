@@ -48,6 +48,7 @@ use self::lane::{CAUSES, LaneConfig, LaneUsers, UpdateLane, thread_number};
 use self::ring::Rings;
 use crate::collective::sync::Gathering;
 use crate::constants::THREAD_MULTIPLE;
+use crate::far::Far;
 use crate::fault::Fault;
 use crate::heap::Books;
 use crate::job::{self, Job};
@@ -223,9 +224,23 @@ impl Queue {
     fn count_far(&self, job: &Job, pe: usize, elements: usize) {
         if let Some(far) = &job.far {
             let class = self.far_class();
-            self.far.count(far, class, pe, elements);
-            job.queues.note_far(class);
+            let issued = far.issued(pe, class);
+            self.count_issued(job, far, (pe, class), elements, issued);
         }
+    }
+
+    /// Does the same where `issued` elements have been issued to the PE in the class.
+    #[inline]
+    fn count_issued(
+        &self,
+        job: &Job,
+        far: &Far,
+        (pe, class): (usize, Class),
+        elements: usize,
+        issued: u64,
+    ) {
+        self.far.count(far, class, pe, elements, issued, self.lane.writers());
+        job.queues.note_far(class);
     }
 
     /// Asks far PEs what they have applied, where that has waited long enough: they do not say it
@@ -269,7 +284,7 @@ impl Queue {
 
     /// Counts `elements` elements that were done at once.
     fn count_direct(&self, elements: usize) {
-        self.direct.fetch_add(elements as u64, Ordering::Relaxed);
+        self.lane.writers().add(&self.direct, elements as u64);
     }
 }
 
