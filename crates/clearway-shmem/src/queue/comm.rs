@@ -172,7 +172,11 @@ fn push_packed(
     kind: u64,
 ) -> Result<i64, Fault> {
     let op = kind & OP_MAX;
-    if count == 1
+    if count == 1 && op == OP_PUT {
+        if let Some(answer) = put_word(handle, ends, pe, Elements::size_of_kind(kind))? {
+            return Ok(answer);
+        }
+    } else if count == 1
         && matches!(op, OP_ADD | OP_INC)
         && Elements::class_of(kind) == ElementClass::Integer
         && let Some(addition) = Addition::new(handle, ends, pe, kind)?
@@ -183,6 +187,34 @@ fn push_packed(
     let elements = Elements::from_kind(kind, count);
     push_any(handle, ends, elements, pe, op).map(i64::from)
 }
+
+/// Puts one element of `size` bytes where the queue needs no look at its bound, and returns the
+/// answer to the program; `None` where it is another operation.
+#[inline(always)]
+fn put_word(handle: usize, ends: QueueEnds, pe: i32, size: usize) -> Result<Option<i64>, Fault> {
+    let job = job::get()?;
+    if ends.source.is_null() || size > LONGEST_WORD {
+        return Ok(None);
+    }
+    let Some(queue) = job.queues.find(handle).filter(|queue| queue.is_quick()) else {
+        return Ok(None);
+    };
+    let Some(target) = queue.world_pe(pe) else { return Ok(None) };
+    let dest = ends.dest.as_symmetric();
+    if let Some(place) = job.segments.place(dest, size, target) {
+        place.put(ends.source, size);
+    } else {
+        let at = job.segments.locate(dest, size).filter(|_| !job.segments.is_near(target));
+        let Some((far, (segment, offset))) = job.far.as_ref().zip(at) else { return Ok(None) };
+        far.object(queue.far_class(), target, segment, offset).put(ends.source, size);
+        queue.count_far(job, target, 1);
+    }
+    queue.count_direct(1);
+    Ok(Some(0))
+}
+
+/// Bytes of the longest element that is a word.
+const LONGEST_WORD: usize = 8;
 
 /// An addition to one word, by a queue that needs no look at its bound.
 struct Addition {
@@ -204,10 +236,7 @@ impl Addition {
         let job = job::get()?;
         let size = Elements::size_of_kind(kind);
         // Far elements count where there is a bound.
-        let is_quick = |queue: &&Queue| {
-            queue.lane.is_plain() && COMM.iter().any(|one| queue.is_used_for(*one))
-                || queue.gathers() && job.far.is_none()
-        };
+        let is_quick = |queue: &&Queue| queue.is_quick() || queue.gathers() && job.far.is_none();
         let Some(queue) = job.queues.find(handle).filter(is_quick) else { return Ok(None) };
         let operand = match (kind & OP_MAX, size) {
             (OP_INC, _) => 1,
@@ -390,6 +419,12 @@ impl Queue {
             Reach::Nothing => {}
         }
         Ok(())
+    }
+
+    /// Returns whether it takes operations without a look at its bound.
+    #[inline]
+    fn is_quick(&self) -> bool {
+        self.lane.is_plain() && COMM.iter().any(|one| self.is_used_for(*one))
     }
 
     #[inline]
