@@ -9,7 +9,7 @@
 //! A *lane* is a stream of elements to one peer in one class, numbered by how many were issued. Its
 //! open buffer is sent when no message of the lane is under way and none was sent in the last 8 us,
 //! when it is full, and when a thread waits. So a lone operation leaves at once, and a loop of them
-//! fills messages. After a `quiet` that completed a single message, the next operation waits
+//! fills messages: the 8 us become up to 64 while they end with many elements. After a `quiet` that completed a single message, the next operation waits
 //! for another `quiet`, so that one message carries both it and the request to confirm it. The next
 //! poll, at the latest one of the progress thread, ends that wait. Contexts of one class share lanes: a
 //! fence has nothing to do, and `quiet` waits until as many elements ended as were issued.
@@ -33,8 +33,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
 use clearway_proto::queue::{
-    ClosingPolicy, ContextId, Element, OpenBuffer, Place as FarPlace, Push, QueueCommand,
-    QueueConfig, QueueEvent, QueueLimits, QueueNode, StreamState, Ticket,
+    ClosingCause, ClosingPolicy, ContextId, Element, OpenBuffer, Place as FarPlace, Push,
+    QueueCommand, QueueConfig, QueueEvent, QueueLimits, QueueNode, StreamState, Ticket,
 };
 use clearway_proto::wire::{Driver, Granted, RegionId, Span};
 use clearway_runtime::attend::{LockedEngine, SharedEngine};
@@ -61,6 +61,16 @@ const BULK: u64 = 64 << 10;
 /// How long a lane gathers after it was closed, although nothing is under way any more: a message
 /// costs a few us, and a loop of operations makes the next one within less.
 const GATHER: Nanos = Nanos::from_micros(8);
+/// The longest that it gathers where loops fill messages and the class allows for it: as long as a
+/// loop takes for a message of 8 KiB.
+const GATHER_MOST: Nanos = Nanos::from_micros(64);
+/// Gathering takes at most this part of a class's deadline.
+const GATHER_SHARE: u64 = 10;
+/// Elements of a message that a loop made, and of one that no loop made.
+const OF_LOOP: u32 = 32;
+const OF_NO_LOOP: u32 = 8;
+/// Elements between two looks at the clock, which takes as long as an element, in a loop.
+const CLOCK_EVERY: u32 = 8;
 /// How long a PE waits at its end for PEs that may be gone: many times a round trip between busy
 /// processors.
 const PARTING: Nanos = Nanos::from_millis(1_000);
@@ -77,8 +87,9 @@ struct Lane {
     closed: AtomicU64,
     ended: AtomicU64,
     is_under_way: AtomicBool,
-    /// When it was closed last.
+    /// When it was closed last, and how long it gathers from then on.
     closed_at: AtomicU64,
+    gather_ns: AtomicU64,
     /// It is among those that are closed when their time has come.
     is_listed: AtomicBool,
     /// Messages since the last `quiet`.
@@ -95,6 +106,28 @@ struct OpenLane {
 }
 
 impl Lane {
+    /// Creates a lane to which nothing was issued.
+    fn new(peer: Rank, class: Class, limits: &QueueLimits) -> Self {
+        let state = OpenLane {
+            open: OpenBuffer::new(limits),
+            buffer: vec![0; limits.batch as usize].into_boxed_slice(),
+        };
+        Self {
+            state: FairLock::new(state),
+            peer,
+            class,
+            issued: AtomicU64::new(0),
+            closed: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            is_under_way: AtomicBool::new(false),
+            closed_at: AtomicU64::new(0),
+            gather_ns: AtomicU64::new(GATHER.0),
+            is_listed: AtomicBool::new(false),
+            messages: AtomicU32::new(0),
+            is_completed_next: AtomicBool::new(false),
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, OpenLane> {
         self.state.lock()
     }
@@ -104,12 +137,35 @@ impl Lane {
         let closed_at = LocalNs(self.closed_at.load(Ordering::Relaxed));
         if self.is_under_way.load(Ordering::Acquire)
             || self.is_completed_next.load(Ordering::Relaxed)
-            || clock::now().since(closed_at) < GATHER
+            || clock::now().since(closed_at).0 < self.gather_ns.load(Ordering::Relaxed)
         {
             StreamState::Busy
         } else {
             StreamState::Idle
         }
+    }
+
+    /// Returns the same, but with a loop's elements only now and then by the clock.
+    #[inline]
+    fn gathers_now(&self, elements: u32) -> StreamState {
+        if elements > CLOCK_EVERY && !elements.is_multiple_of(CLOCK_EVERY) {
+            return StreamState::Busy;
+        }
+        self.gathers()
+    }
+
+    /// Adapts how long it gathers, where `elements` elements leave because it has gathered long
+    /// enough: a loop pays for each message, a lone operation waits for it.
+    fn adapt(&self, elements: u32, policy: &ClosingPolicy) {
+        let gather = self.gather_ns.load(Ordering::Relaxed);
+        let deadline = policy.deadline[self.class.index()].map_or(u64::MAX, |deadline| deadline.0);
+        let most = GATHER_MOST.0.min(deadline / GATHER_SHARE).max(GATHER.0);
+        let next = match elements {
+            OF_LOOP.. => (2 * gather).min(most),
+            OF_NO_LOOP.. => gather,
+            _ => GATHER.0,
+        };
+        self.gather_ns.store(next, Ordering::Relaxed);
     }
 
     /// Returns how many elements are not complete.
@@ -263,25 +319,8 @@ impl Far {
     }
 
     fn lane(&self, pe: usize, class: Class) -> &Lane {
-        self.lanes[pe * Class::ALL.len() + class.index()].get_or_init(|| {
-            let state = OpenLane {
-                open: OpenBuffer::new(&self.limits),
-                buffer: vec![0; self.limits.batch as usize].into_boxed_slice(),
-            };
-            Box::new(Lane {
-                state: FairLock::new(state),
-                peer: Rank(pe as u32),
-                class,
-                issued: AtomicU64::new(0),
-                closed: AtomicU64::new(0),
-                ended: AtomicU64::new(0),
-                is_under_way: AtomicBool::new(false),
-                closed_at: AtomicU64::new(0),
-                is_listed: AtomicBool::new(false),
-                messages: AtomicU32::new(0),
-                is_completed_next: AtomicBool::new(false),
-            })
-        })
+        self.lanes[pe * Class::ALL.len() + class.index()]
+            .get_or_init(|| Box::new(Lane::new(Rank(pe as u32), class, &self.limits)))
     }
 
     /// Returns the lanes of `class` that were ever used.
@@ -297,7 +336,11 @@ impl Far {
         let lane = self.lane(pe, class);
         let mut state = lane.lock();
         let issued = self.append(lane, &mut state, element);
-        if self.policy.cause(&state.open, class, lane.gathers(), Nanos::ZERO).is_some() {
+        let stream = lane.gathers_now(state.open.elements());
+        if let Some(cause) = self.policy.cause(&state.open, class, stream, Nanos::ZERO) {
+            if cause == ClosingCause::Idle {
+                lane.adapt(state.open.elements(), &self.policy);
+            }
             self.close(lane, &mut state);
         } else if !lane.is_under_way.load(Ordering::SeqCst) {
             self.list(lane);
@@ -357,12 +400,15 @@ impl Far {
 
     /// Sends what a lane gathered, unless another thread has the lane, which then sends it, or no
     /// memory is free. Returns whether it has to be tried again.
-    fn try_close(&self, lane: &Lane) -> bool {
+    fn try_close(&self, lane: &Lane, cause: ClosingCause) -> bool {
         let (Ok(job), Some(mut state)) = (job::installed(), lane.state.try_lock()) else {
             return true;
         };
         if state.open.is_empty() {
             return false;
+        }
+        if cause == ClosingCause::Idle {
+            lane.adapt(state.open.elements(), &self.policy);
         }
         let mut locked = self.engine.lock();
         let has_memory = self.try_issue(&mut locked, lane, &mut state);
@@ -505,7 +551,7 @@ impl Far {
                 continue;
             }
             let has_more = match lane.gathers() {
-                StreamState::Idle => self.try_close(lane),
+                StreamState::Idle => self.try_close(lane, ClosingCause::Idle),
                 StreamState::Busy => true,
             };
             if has_more {
@@ -542,7 +588,7 @@ impl Far {
     pub(crate) fn close_open(&self) {
         if self.open_lanes.load(Ordering::Relaxed) > 0 {
             for lane in Class::ALL.into_iter().flat_map(|class| self.lanes_of(class)) {
-                if self.try_close(lane) {
+                if self.try_close(lane, ClosingCause::Ordered) {
                     self.list(lane);
                 }
             }
@@ -679,5 +725,30 @@ impl Far {
     pub(crate) fn payload(&'static self, pe: usize, slot: usize, line: usize) -> [u64; SLOT_WORDS] {
         let words = self.line(pe, slot, line);
         std::array::from_fn(|word| words[word + 1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns how long a lane gathers behind messages with these numbers of elements.
+    fn gathers_for(class: Class, messages: &[u32]) -> Nanos {
+        let limits = QueueLimits { batch: 256, answer: 64, element: 44, window: 4, requests: 2 };
+        let (lane, policy) = (Lane::new(Rank(1), class, &limits), ClosingPolicy::new(256));
+        messages.iter().for_each(|elements| lane.adapt(*elements, &policy));
+        Nanos(lane.gather_ns.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn adapt__loops_gather_longer_until_an_operation_comes_alone() {
+        assert_eq!(gathers_for(Class::BestEffort, &[90, 180]), GATHER.times(4));
+        assert_eq!(gathers_for(Class::Bulk, &[90, 180, 20, 900, 900, 900]), GATHER_MOST);
+        assert_eq!(gathers_for(Class::BestEffort, &[90, 180, 1]), GATHER);
+    }
+
+    #[test]
+    fn adapt__a_class_with_a_short_deadline_gathers_as_ever() {
+        assert_eq!(gathers_for(Class::LowLatency, &[90, 900, 900]), GATHER);
     }
 }
