@@ -2,12 +2,16 @@
 
 use clearway_proto::base::Class;
 use clearway_proto::queue::{
-    AtomicStep, Element, Place as FarPlace, Ticket, WordChange, WordWidth,
+    AtomicStep, Element, PUT_MAX, Place as FarPlace, Ticket, WordChange, WordWidth,
 };
 
 use super::Far;
 use crate::address::{Caller, Segment};
 use crate::word::Plain;
+
+/// Bytes that are copied without clearing memory for the longest element before. The shortest
+/// messages that the engine uses carry them.
+const SHORT: usize = 64;
 
 /// What an atomic operation does.
 #[derive(Clone, Copy, Debug)]
@@ -95,13 +99,24 @@ impl FarObject {
             self.far.push(self.pe(), self.class, element);
             return;
         }
-        let mut copy = [0; clearway_proto::queue::PUT_MAX];
+        if bytes <= SHORT {
+            let mut copy = [0; SHORT];
+            return self.put_copied(source, &mut copy[..bytes]);
+        }
+        let mut copy = [0; PUT_MAX];
         let step = (self.far.limits.element as usize).min(copy.len());
         for begin in (0..bytes).step_by(step) {
             let length = step.min(bytes - begin);
-            source.plus(begin as isize).copy_to(&mut copy[..length]);
-            let element = Element::Put { at: self.plus(begin).at(), bytes: &copy[..length] };
-            self.far.push(self.pe(), self.class, element);
+            self.plus(begin).put_copied(source.plus(begin as isize), &mut copy[..length]);
+        }
+    }
+
+    /// Copies as many bytes there as `copy` has, by way of it.
+    #[inline]
+    fn put_copied(self, source: Caller, copy: &mut [u8]) {
+        source.copy_to(copy);
+        if !copy.is_empty() {
+            self.far.push(self.pe(), self.class, Element::Put { at: self.at(), bytes: copy });
         }
     }
 

@@ -2,10 +2,10 @@
 //!
 //! # Model
 //! A data queue has a channel for each ordered pair of members, a ring of bytes in the pool of the
-//! PE that pops. A push copies into the channel, by a store or by an element of the stream to a far
-//! PE. The target learns of it a batch at a time, when the program makes progress, or when the
-//! channel is full. The pusher learns in the same way how much was popped. Elements of a pair come
-//! out in the order in which they went in.
+//! PE that pops. A push copies into the channel. The target learns of it a batch at a time, when
+//! the program makes progress, or when the channel is full; to a far PE the bytes go then too, as
+//! one element of the stream to it. The pusher learns in the same way how much was popped. Elements
+//! of a pair come out in the order in which they went in.
 //!
 //! The end is found by counting (`ending`); `part` has the memory of channels.
 //!
@@ -47,9 +47,12 @@ pub const WORKING: i32 = 1;
 pub const ENDGAME: i32 = 2;
 
 /// What this PE knows of the channel to a member, and of the one from it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Member {
     parts: Parts,
+    /// The last bytes that were pushed to it, where it is far: there they are of no use before they
+    /// are announced, and together they are one element.
+    staged: Vec<u8>,
     /// Bytes pushed to it; how many of them were announced to it; how many it had popped when this
     /// PE last looked.
     pushed: u64,
@@ -227,8 +230,7 @@ impl ChannelQueue {
                 return ChannelPush::Full;
             }
         }
-        member.parts.put(member.pushed, source, bytes);
-        member.pushed += bytes;
+        member.put(source, bytes);
         if member.timed.is_none() {
             member.timed = Some((member.pushed, clock::now()));
         }
@@ -243,7 +245,8 @@ impl ChannelQueue {
     fn pop(&mut self, job: &Job, dest: Caller, bytes: u64, pe: Option<usize>) -> Option<usize> {
         let count = self.members.len();
         let (first, tries) = pe.map_or((self.next, count), |pe| (pe, 1));
-        let in_turn = (0..tries).map(|step| (first + step) % count);
+        // A division takes as long as the copy of an element.
+        let in_turn = (first..first + tries).map(|at| if at < count { at } else { at - count });
         let index = in_turn.into_iter().find(|index| {
             let member = &mut self.members[*index];
             if member.told_here - member.popped < bytes {
@@ -335,6 +338,7 @@ impl Member {
     fn new(parts: Parts) -> Self {
         Self {
             parts,
+            staged: Vec::new(),
             pushed: 0,
             told: 0,
             popped_there: 0,
@@ -342,6 +346,29 @@ impl Member {
             reported: 0,
             told_here: 0,
             timed: None,
+        }
+    }
+
+    /// Pushes `bytes` bytes to the member, which has room for them.
+    #[inline]
+    fn put(&mut self, source: Caller, bytes: u64) {
+        if self.parts.is_near() || bytes >= BATCH {
+            self.send();
+            self.parts.put(self.pushed, source, bytes);
+        } else {
+            let begin = self.staged.len();
+            self.staged.resize(begin + bytes as usize, 0);
+            source.copy_to(&mut self.staged[begin..]);
+        }
+        self.pushed += bytes;
+    }
+
+    /// Sends what was pushed and waits here.
+    fn send(&mut self) {
+        let bytes = self.staged.len() as u64;
+        if bytes > 0 {
+            self.parts.put(self.pushed - bytes, Caller::from_slice(&self.staged), bytes);
+            self.staged.clear();
         }
     }
 
@@ -357,6 +384,7 @@ impl Member {
     fn tell(&mut self) -> bool {
         let is_new = self.told != self.pushed;
         if is_new {
+            self.send();
             self.told = self.pushed;
             self.parts.tell_pushed(self.told);
         }
