@@ -384,6 +384,9 @@ impl std::fmt::Display for Segments {
     }
 }
 
+/// How many changes ahead memory is fetched: a change takes 5 ns, memory under 100.
+pub(crate) const PREFETCH_AHEAD: usize = 16;
+
 /// Bytes in a segment of a PE that were found to exist.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place(*mut u8);
@@ -500,6 +503,17 @@ impl Place {
                 8 => bits(AtomicU64::from_ptr(at.cast()).load(Ordering::Relaxed)),
                 _ => at.cast::<T>().read_unaligned(),
             }
+        }
+    }
+
+    /// Has the processor fetch what lies there, because it is changed soon: changes in one step do
+    /// not overlap, and so each would wait for memory by itself. Nothing depends on it.
+    #[inline(always)]
+    pub(crate) fn prefetch(self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch is a hint: it gives nothing back and fails nowhere.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(self.0.cast());
         }
     }
 

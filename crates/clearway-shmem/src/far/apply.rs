@@ -12,7 +12,7 @@ use clearway_runtime::attend::Application;
 use clearway_runtime::near::{LINES, Line, MappedPart, SLOTS};
 
 use super::Far;
-use crate::address::{Caller, Place, Segment};
+use crate::address::{Caller, PREFETCH_AHEAD, Place, Segment};
 use crate::job::Job;
 use crate::word::Integer;
 
@@ -96,10 +96,13 @@ fn change_each<T: Integer>(
     run: AtomicRun<'_>,
     update: impl Fn(&T::Atomic),
 ) -> Result<(), Fault> {
+    let place = |offset: u64| Place::in_part(part, usize::try_from(offset).ok()?, size_of::<T>());
+    let mut later = run.offsets().skip(PREFETCH_AHEAD);
     run.offsets().try_for_each(|offset| {
-        let offset = usize::try_from(offset).map_err(|_| Fault::Malformed)?;
-        let word = Place::in_part(part, offset, size_of::<T>()).and_then(Place::word::<T>);
-        update(word.ok_or(Fault::Malformed)?);
+        if let Some(later) = later.next().and_then(place) {
+            later.prefetch();
+        }
+        update(place(offset).and_then(Place::word::<T>).ok_or(Fault::Malformed)?);
         Ok(())
     })
 }
