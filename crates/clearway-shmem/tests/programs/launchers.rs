@@ -89,8 +89,9 @@ fn prrte__its_pes_find_each_other_on_two_hosts() {
     }
     run_on_two_hosts("prrte", |each, pes| {
         format!(
-            "prterun --allow-run-as-root --prtemca plm_ssh_agent {{directory}}/agent \
-             --map-by :OVERSUBSCRIBE --host n1:{each},n2:{each} -n {pes}"
+            "prterun --prefix $(dirname $(dirname $(command -v prterun))) --allow-run-as-root \
+             --prtemca plm_ssh_agent {{directory}}/agent --map-by :OVERSUBSCRIBE \
+             --host n1:{each},n2:{each} -n {pes}"
         )
     });
 }
