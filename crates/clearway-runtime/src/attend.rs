@@ -28,7 +28,7 @@ use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::{Applier, Driver, Engine, Wire};
 
 use crate::fair_lock::FairLock;
-use crate::near::{YIELD_TO_NOBODY, nap_after};
+use crate::near::{YIELD_TO_NOBODY, sleep_after};
 use crate::waiting::{REST_MAX, Rest, Waitable, WakeDescriptors};
 use crate::wake_signal::WakeSignal;
 use crate::{RuntimeError, clock};
@@ -187,7 +187,7 @@ impl<E: Engine> SharedEngine<E> {
             if now.0 < self.rest_first_until.load(Ordering::Relaxed) && is_bulk() {
                 rest(descriptors, REST_LONG);
             } else if waited >= YIELDS {
-                rest(descriptors, nap_after(waited));
+                rest(descriptors, sleep_after(waited));
             } else {
                 std::thread::yield_now();
                 let back = clock::now();

@@ -23,7 +23,7 @@ use std::time::Duration;
 use clearway_proto::base::Class;
 use clearway_runtime::RuntimeError;
 use clearway_runtime::launch::{self, JobEndAction, JoinOptions};
-use clearway_runtime::near::{Entrance, Near, NearConfig, Patience};
+use clearway_runtime::near::{Entrance, Near, NearConfig, WaitPolicy};
 
 use crate::address::{Place, Segments, Symmetric};
 use crate::calls;
@@ -70,7 +70,7 @@ pub(crate) struct Job {
     place: usize,
     /// How many PEs its host has.
     places: usize,
-    pub(crate) patience: Patience,
+    pub(crate) wait_policy: WaitPolicy,
     pub(crate) debug: bool,
     pub(crate) teams: Teams,
     pub(crate) contexts: ContextTable,
@@ -260,7 +260,7 @@ impl Job {
     #[inline]
     pub(crate) fn wait(&self, ready: impl FnMut() -> bool) {
         match &self.far {
-            None => self.patience.wait(ready),
+            None => self.wait_policy.wait(ready),
             Some(far) => far.wait(ready),
         }
     }
@@ -271,7 +271,7 @@ impl Job {
         if let Some(far) = &self.far {
             far.poll();
         }
-        self.patience.ask();
+        self.wait_policy.count_test();
     }
 
     /// This PE's heap, for one thread at a time.
@@ -442,7 +442,7 @@ fn install(met: Met, me: usize, pes: usize, level: i32) -> Result<(), String> {
         me,
         place,
         places,
-        patience: Patience::new(places, cards.processors(&near_pes)),
+        wait_policy: WaitPolicy::new(places, cards.processors(&near_pes)),
         debug: settings.debug,
         teams: Teams::new(me, pes, &near_pes),
         contexts: ContextTable::new(settings.class.0),

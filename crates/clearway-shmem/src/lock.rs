@@ -61,8 +61,8 @@ impl HomeLock {
             // Every change is by a PE of this host, which wakes who sleeps.
             Reach::Near(served) if self.job.far.is_none() => {
                 let is_served = || served.load(Ordering::Acquire) == ticket;
-                let patience = &self.job.patience;
-                if !is_served() && !patience.look(is_served, || Whereabouts::Unknown) {
+                let policy = &self.job.wait_policy;
+                if !is_served() && !policy.spin(is_served, || Whereabouts::Unknown) {
                     near::sleep_while(served, self.sleepers, |served| served != ticket);
                 }
             }

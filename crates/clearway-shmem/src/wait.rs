@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! A wait looks at the words again and again, and rests between looks as
-//! [`Patience`](clearway_runtime::near::Patience) says: nobody who stores into this PE's memory
+//! [`WaitPolicy`](clearway_runtime::near::WaitPolicy) says: nobody who stores into this PE's memory
 //! looks whether somebody waits. What was stored before the word changed is seen when the wait
 //! returns.
 //!

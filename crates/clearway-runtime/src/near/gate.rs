@@ -1,7 +1,7 @@
 //! Waiting for the epoch of a line: the PE that counts it up wakes whoever sleeps for it.
 //!
 //! # Model
-//! A waiting thread looks for a while ([`Patience::look`]), then counts itself among the line's
+//! A waiting thread looks for a while ([`WaitPolicy::spin`]), then counts itself among the line's
 //! sleepers and sleeps on the futex of the epoch. A thread that counts the epoch up looks at the
 //! number of sleepers behind it, and wakes them.
 //!
@@ -23,7 +23,7 @@ use rustix::thread::futex::{self, Flags};
 use rustix::thread::{MembarrierCommand, Timespec, membarrier};
 
 use super::memory::Line;
-use super::patience::{Patience, Whereabouts};
+use super::wait_policy::{WaitPolicy, Whereabouts};
 
 /// The longest sleep: a second protection, against a kernel that forgets.
 const SLEEP_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -56,10 +56,10 @@ impl Line {
         }
     }
 
-    /// Returns when the epoch is `wanted` or later. `whereabouts` is that of [`Patience::look`].
+    /// Returns when the epoch is `wanted` or later. `whereabouts` is that of [`WaitPolicy::spin`].
     #[inline]
-    pub fn wait(&self, wanted: u32, patience: &Patience, whereabouts: impl Fn() -> Whereabouts) {
-        if !self.has_reached(wanted) && !patience.look(|| self.has_reached(wanted), whereabouts) {
+    pub fn wait(&self, wanted: u32, policy: &WaitPolicy, whereabouts: impl Fn() -> Whereabouts) {
+        if !self.has_reached(wanted) && !policy.spin(|| self.has_reached(wanted), whereabouts) {
             sleep_while(&self.epoch, &self.sleepers, |_| !self.has_reached(wanted));
         }
     }
@@ -134,7 +134,7 @@ mod tests {
             for epoch in 1..2_000 {
                 there.payload[0].store(u64::from(epoch), Ordering::Relaxed);
                 there.reach(epoch, how);
-                back.wait(epoch, &Patience::new(2, 1), || Whereabouts::Unknown);
+                back.wait(epoch, &WaitPolicy::new(2, 1), || Whereabouts::Unknown);
             }
         });
         assert_eq!(there.sleepers.load(Ordering::Relaxed), 0);

@@ -28,7 +28,7 @@ mod gate;
 mod life;
 mod meet;
 mod memory;
-mod patience;
+mod wait_policy;
 
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
@@ -37,8 +37,8 @@ use std::time::Duration;
 pub use gate::{Waking, sleep_while, wake};
 pub use meet::Entrance;
 pub use memory::{Board, LINES, Line, RING_LENGTH, SLOTS};
-pub use patience::{Patience, Whereabouts, processor};
-pub(crate) use patience::{YIELD_TO_NOBODY, nap_after};
+pub use wait_policy::{WaitPolicy, Whereabouts, processor};
+pub(crate) use wait_policy::{YIELD_TO_NOBODY, sleep_after};
 
 use memory::{HostLayout, HostMemory};
 

@@ -104,7 +104,7 @@ impl Gathering<'_> {
         let plan = self.plan(far);
         far.close_open();
         let near_line = |line: &Line| {
-            line.wait(epoch, &self.job.patience, || Whereabouts::Unknown);
+            line.wait(epoch, &self.job.wait_policy, || Whereabouts::Unknown);
         };
         let all_came = self.numbered(plan.near()[0], ALL_CAME);
         if plan.place > 0 {

@@ -132,7 +132,7 @@ impl<'a> Gathering<'a> {
         own.reach(epoch, self.job.near.waking());
         let me = self.me();
         for index in (me + 1..self.size()).chain(0..me) {
-            self.line(index, epoch).wait(epoch, &self.job.patience, || self.whereabouts(epoch));
+            self.line(index, epoch).wait(epoch, &self.job.wait_policy, || self.whereabouts(epoch));
         }
         epoch
     }
@@ -178,7 +178,7 @@ impl<'a> Gathering<'a> {
         if count.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1) == full {
             all.reach(epoch, self.job.near.waking());
         } else {
-            all.wait(epoch, &self.job.patience, || Whereabouts::Unknown);
+            all.wait(epoch, &self.job.wait_policy, || Whereabouts::Unknown);
         }
     }
 }

@@ -48,17 +48,17 @@ const YIELDS: Nanos = Nanos::from_micros(200);
 const YIELD_LONG: Nanos = Nanos::from_micros(400);
 /// The first nap of who is not woken, and the longest. A nap costs 5 to 10 us of processor time
 /// (measured): at most 1 % of it.
-const NAP_MIN: Nanos = Nanos::from_micros(50);
-const NAP_MAX: Nanos = Nanos::from_millis(1);
+const SLEEP_MIN: Nanos = Nanos::from_micros(50);
+const SLEEP_MAX: Nanos = Nanos::from_millis(1);
 /// A nap is this part of the time waited so far, so that it delays what is waited for by no more.
-const NAP_PART: u64 = 8;
+const SLEEP_PART: u64 = 8;
 
-/// Questions between two yields of a program that asks instead of waiting: where nobody else wants
+/// Questions between two yields of a program that tests instead of waiting: where nobody else wants
 /// the processor, where somebody who waits as well does, and where somebody computes. A question
 /// takes 2 to 5 ns, a yield 0.8 us.
-const ASKS_ALONE: u32 = 1_024;
-const ASKS_CROWDED: u32 = 32;
-const ASKS_COMPUTING: u32 = 65_536;
+const TESTS_ALONE: u32 = 1_024;
+const TESTS_CROWDED: u32 = 32;
+const TESTS_COMPUTING: u32 = 65_536;
 
 /// Where the PE is that is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,29 +78,29 @@ pub fn processor() -> usize {
 
 /// What this process knows about how to wait.
 #[derive(Debug)]
-pub struct Patience {
+pub struct WaitPolicy {
     /// Looks with a pause before the first yield.
     paused_looks: AtomicU32,
     /// Waits one behind the other that ended behind a yield.
     yielded: AtomicU32,
     /// Questions left before the next yield.
-    asks: AtomicU32,
+    tests: AtomicU32,
 }
 
-impl Patience {
-    /// Creates the patience of `places` PEs that share this many processors.
+impl WaitPolicy {
+    /// Creates the policy of `places` PEs that share this many processors.
     pub fn new(places: usize, processors: usize) -> Self {
         Self {
             paused_looks: AtomicU32::new(if places > processors { 0 } else { PAUSED_LOOKS }),
             yielded: AtomicU32::new(0),
-            asks: AtomicU32::new(ASKS_ALONE),
+            tests: AtomicU32::new(TESTS_ALONE),
         }
     }
 
     /// Looks again and again, as long as that is better than sleeping. Returns whether `ready` was.
     /// `whereabouts` is asked where somebody else wants the processor.
     #[inline]
-    pub fn look(
+    pub fn spin(
         &self,
         mut ready: impl FnMut() -> bool,
         whereabouts: impl Fn() -> Whereabouts,
@@ -170,10 +170,10 @@ impl Patience {
     /// Counts a question of a program that waits by asking, and yields now and then: whom it waits
     /// for may want the processor.
     #[inline]
-    pub fn ask(&self) {
+    pub fn count_test(&self) {
         // Threads may overwrite each other's count; it only has to go down.
-        match self.asks.load(Ordering::Relaxed).checked_sub(1) {
-            Some(left) => self.asks.store(left, Ordering::Relaxed),
+        match self.tests.load(Ordering::Relaxed).checked_sub(1) {
+            Some(left) => self.tests.store(left, Ordering::Relaxed),
             None => self.yield_once(),
         }
     }
@@ -184,34 +184,34 @@ impl Patience {
         std::thread::yield_now();
         let gone = clock::now().since(before);
         let next = match gone {
-            gone if gone > YIELD_LONG => ASKS_COMPUTING,
-            gone if gone > YIELD_TO_SOMEBODY => ASKS_CROWDED,
-            _ => ASKS_ALONE,
+            gone if gone > YIELD_LONG => TESTS_COMPUTING,
+            gone if gone > YIELD_TO_SOMEBODY => TESTS_CROWDED,
+            _ => TESTS_ALONE,
         };
-        self.asks.store(next, Ordering::Relaxed);
+        self.tests.store(next, Ordering::Relaxed);
     }
 
     /// Returns when `ready` does, which nobody wakes this thread for.
     #[inline]
     pub fn wait(&self, mut ready: impl FnMut() -> bool) {
-        if !self.look(&mut ready, || Whereabouts::Unknown) {
-            nap_until(&mut ready);
+        if !self.spin(&mut ready, || Whereabouts::Unknown) {
+            sleep_until(&mut ready);
         }
     }
 }
 
 /// Naps between looks.
 #[cold]
-fn nap_until(ready: &mut dyn FnMut() -> bool) {
+fn sleep_until(ready: &mut dyn FnMut() -> bool) {
     let begin = clock::now();
     while !ready() {
-        std::thread::sleep(Duration::from_nanos(nap_after(clock::now().since(begin)).0));
+        std::thread::sleep(Duration::from_nanos(sleep_after(clock::now().since(begin)).0));
     }
 }
 
 /// Returns how long to nap after this much time waited.
-pub(crate) fn nap_after(waited: Nanos) -> Nanos {
-    Nanos((waited.0 / NAP_PART).clamp(NAP_MIN.0, NAP_MAX.0))
+pub(crate) fn sleep_after(waited: Nanos) -> Nanos {
+    Nanos((waited.0 / SLEEP_PART).clamp(SLEEP_MIN.0, SLEEP_MAX.0))
 }
 
 #[cfg(test)]
@@ -223,7 +223,7 @@ mod tests {
         for processors in [1, 2] {
             for at in [1, 3, 150] {
                 let mut looks = 0;
-                Patience::new(2, processors).wait(|| {
+                WaitPolicy::new(2, processors).wait(|| {
                     looks += 1;
                     looks == at
                 });
@@ -233,31 +233,31 @@ mod tests {
     }
 
     #[test]
-    fn look__a_pe_of_another_processor_is_looked_for_without_a_yield() {
-        let patience = Patience::new(2, 1);
+    fn spin__a_pe_of_another_processor_is_looked_for_without_a_yield() {
+        let policy = WaitPolicy::new(2, 1);
         let yielded = |at: u32, whereabouts| {
             let mut looks = 0;
             let ready = || {
                 looks += 1;
                 looks == at
             };
-            assert!(patience.look(ready, || whereabouts));
-            patience.yielded.load(Ordering::Relaxed)
+            assert!(policy.spin(ready, || whereabouts));
+            policy.yielded.load(Ordering::Relaxed)
         };
         assert_eq!(yielded(PLAIN_LOOKS * 2, Whereabouts::Elsewhere), 0);
         assert_eq!(yielded(FIRST_LOOKS + 1, Whereabouts::Here), 1);
         // A wait for an unknown PE yields at once where the last one had to, but not for ever.
-        assert_eq!(patience.looks(Whereabouts::Unknown), 0);
-        patience.yielded.store(LOOKS_AGAIN, Ordering::Relaxed);
+        assert_eq!(policy.looks(Whereabouts::Unknown), 0);
+        policy.yielded.store(LOOKS_AGAIN, Ordering::Relaxed);
         assert_eq!(yielded(PLAIN_LOOKS, Whereabouts::Unknown), 0);
     }
 
     #[test]
-    fn nap_after__is_a_part_of_the_time_waited_within_bounds() {
+    fn sleep_after__is_a_part_of_the_time_waited_within_bounds() {
         let ms = Nanos::from_millis;
         assert_eq!(
-            [Nanos::ZERO, ms(4), ms(8), ms(9_000)].map(nap_after),
-            [NAP_MIN, Nanos(500_000), NAP_MAX, NAP_MAX]
+            [Nanos::ZERO, ms(4), ms(8), ms(9_000)].map(sleep_after),
+            [SLEEP_MIN, Nanos(500_000), SLEEP_MAX, SLEEP_MAX]
         );
     }
 }
