@@ -1,5 +1,5 @@
-//! One engine and its wire, shared by the threads of a process: whoever waits for them drives them,
-//! and a thread of their own does while nobody else does.
+//! Shares one engine and its wire among the threads of a process: a waiting thread drives them, and
+//! otherwise a progress thread does.
 //!
 //! # Model
 //! A thread of the program takes the lock, gives a command, steps, and lets go. A thread that waits
@@ -8,16 +8,16 @@
 //! while other threads step, so that they do not contend for each packet.
 //!
 //! A waiting thread yields its processor between polls, so that ranks that share one take turns. Where
-//! much is under way, the network decides when the wait is over: a thread that still yielded for
-//! each packet would take the processor from threads that have something to do. It sleeps between
-//! packets, as soon as others were seen to want the processor.
+//! much is under way, the network decides when the wait ends: a thread that yields for each packet
+//! takes the processor from threads that have work. Once it has seen that others want the processor,
+//! it sleeps between packets.
 //!
 //! # Invariants
-//! I1. Nobody sleeps with the lock.
-//! I2. What arrives while nobody steps is handled within `STAND_BACK` and one wake-up.
+//! I1. No thread sleeps while it holds the lock.
+//! I2. An arrival is handled within `STAND_BACK` and one wake-up if no other thread steps.
 //!
 //! # Not here
-//! What the events mean: the application, which every step is given.
+//! The meaning of events: each step gets the application, which handles them.
 
 use std::os::fd::AsFd;
 use std::sync::MutexGuard;
@@ -33,27 +33,26 @@ use crate::waiting::{REST_MAX, Rest, Waitable, WakeDescriptors};
 use crate::wake_signal::WakeSignal;
 use crate::{RuntimeError, clock};
 
-/// Polls of a waiting thread before it yields where nobody else wants the processor, and how long
-/// it yields before it sleeps: a wake-up takes 15 to 30 us (measured), so one is worth it only when
-/// nothing came for some time.
+/// Polls of a waiting thread before it yields where no other thread wants the processor, and how
+/// long it yields before it sleeps: a wake-up takes 15 to 30 us (measured), which pays only after
+/// some time without arrivals.
 const POLLS: u32 = 16;
 const YIELDS: Nanos = Nanos::from_micros(200);
-/// For how long it gives the processor to others before it sleeps, where much is under way: longer than a
-/// wake-up takes, so that waiting costs at most about twice the better choice.
+/// Where much is under way: how long it gives the processor to others before it sleeps. This is
+/// longer than a wake-up, so that a wait costs at most about twice the better choice.
 const GIVEN_MAX: Nanos = Nanos::from_micros(40);
-/// How long waits then sleep at once: the next one that yields may take a fiftieth of it in vain.
+/// How long waits then sleep at once: a later wait yields in vain for at most a fiftieth of this.
 const REST_FIRST: Nanos = Nanos::from_millis(2);
-/// How long such a sleep is at most, because an acknowledgement may be due, or another thread may have done
-/// what is waited for.
+/// The longest such sleep: an acknowledgement may be due, or another thread may end the wait.
 const REST_LONG: Nanos = Nanos::from_micros(500);
-/// How long the progress thread pauses after it found that other threads had stepped.
+/// How long the progress thread pauses after other threads stepped.
 const STAND_BACK: Duration = Duration::from_nanos(YIELDS.0);
 /// Between two looks at a wire that has no descriptor to sleep on.
 const LOOK: Duration = Duration::from_micros(50);
 
 /// The application around a shared engine.
 pub trait Application<E: Engine>: Applier {
-    /// Hears an event of the engine, after the step that it came from.
+    /// Handles an event of the engine, after the step that caused it.
     fn event(&mut self, event: E::Event);
 }
 
@@ -64,7 +63,7 @@ pub struct SharedEngine<E: Engine> {
     steps: AtomicU64,
     /// Threads of the program that wait and poll ([`SharedEngine::wait`]).
     waiting: AtomicU32,
-    /// Until when waits sleep at once where much is under way, in ns of the local clock.
+    /// Until when waits sleep at once if much is under way, in ns of the local clock.
     rest_first_until: AtomicU64,
     is_ended: AtomicBool,
     /// Ends the sleep of the progress thread.
@@ -91,7 +90,7 @@ impl<E: Engine> LockedEngine<E> {
         &mut *self.wire
     }
 
-    /// Sends what commands asked for, without looking at what arrived. A step follows soon.
+    /// Sends what commands asked for, without polling for arrivals. The caller steps soon after.
     pub fn flush(&mut self, application: &mut impl Application<E>) {
         let events = &mut self.events;
         let on_event = &mut |event| events.push(event);
@@ -99,7 +98,7 @@ impl<E: Engine> LockedEngine<E> {
         self.deliver(application);
     }
 
-    /// Does all that can be done now. Returns whether anything was.
+    /// Does all that can be done now. Returns whether there was anything to do.
     pub fn step(&mut self, application: &mut impl Application<E>) -> bool {
         let events = &mut self.events;
         let progress =
@@ -119,7 +118,7 @@ impl<E: Engine> SharedEngine<E> {
     /// Puts a lock around `driver` and `wire`.
     ///
     /// # Errors
-    /// The system has no room for another descriptor.
+    /// The system cannot make another descriptor.
     pub fn new(driver: Driver<E>, wire: Box<dyn Waitable + Send>) -> Result<Self, RuntimeError> {
         let signal =
             WakeSignal::new().map_err(RuntimeError::system("make a descriptor for a thread"))?;
@@ -134,7 +133,7 @@ impl<E: Engine> SharedEngine<E> {
         })
     }
 
-    /// Wakes the progress thread if it sleeps: there is work that it does not know of.
+    /// Wakes the progress thread if it sleeps, for work that it does not know of.
     pub fn wake(&self) {
         if self.is_asleep.load(Ordering::SeqCst) && self.is_asleep.swap(false, Ordering::SeqCst) {
             self.signal.raise();
@@ -147,19 +146,18 @@ impl<E: Engine> SharedEngine<E> {
         self.inner.lock()
     }
 
-    /// Steps, unless another thread does. Returns whether that did anything here.
+    /// Steps, unless another thread does. Returns whether this call did anything.
     #[inline]
     pub fn poll(&self, application: &mut impl Application<E>) -> bool {
         self.steps.fetch_add(1, Ordering::Relaxed);
         self.inner.try_lock().is_some_and(|mut locked| locked.step(application))
     }
 
-    /// Returns when `ready` does, for a thread that waits for peers. `poll` polls the engine and
-    /// says whether that did anything; while it does, or did lately, this thread does not sleep.
-    /// Then it sleeps until the wire behind `descriptors` may have something, at most for a part of
-    /// the time that it waited: what it waits for may have come to another thread, or from a
-    /// neighbour. `is_bulk` says whether more is under way than the network carries in the time of a
-    /// wake-up.
+    /// Waits until `ready` returns true. `poll` polls the engine and returns whether that did
+    /// anything; this thread does not sleep while it does, nor soon afterwards. Then the thread
+    /// sleeps until the wire behind `descriptors` may have an arrival, at most for a part of the time
+    /// waited, because another thread or a neighbour may make `ready` true. `is_bulk` returns
+    /// whether more is under way than the network carries in the time of a wake-up.
     pub fn wait(
         &self,
         descriptors: Option<&WakeDescriptors>,
@@ -198,7 +196,7 @@ impl<E: Engine> SharedEngine<E> {
                     given = given + gone;
                 }
                 if given > GIVEN_MAX {
-                    // Threads may overwrite each other's time; it is a guess.
+                    // Threads may overwrite each other's time; an estimate suffices.
                     self.rest_first_until.store((back + REST_FIRST).0, Ordering::Relaxed);
                 }
             }
@@ -209,15 +207,15 @@ impl<E: Engine> SharedEngine<E> {
     /// Returns descriptors on which a waiting thread can sleep, if the wire has some.
     ///
     /// # Errors
-    /// The system has no room for another descriptor.
+    /// The system cannot make another descriptor.
     pub fn wake_descriptors(&self) -> Result<Option<WakeDescriptors>, RuntimeError> {
         self.lock().wire.wake_descriptors().map_err(RuntimeError::system("duplicate a descriptor"))
     }
 
-    /// Answers peers while nobody else steps, until [`SharedEngine::end`]: what the thread of its own
-    /// does. `descriptors` are from [`SharedEngine::wake_descriptors`]. `after` is called behind each
-    /// step, without the lock; `has_more` says whether it has to be called again soon. A thread
-    /// that makes it so calls [`SharedEngine::wake`] afterwards.
+    /// Runs the progress thread: answers peers while no other thread steps, until
+    /// [`SharedEngine::end`]. `descriptors` are from [`SharedEngine::wake_descriptors`]. `after` is
+    /// called after each step, without the lock; `has_more` returns whether it has to be called again
+    /// soon. A thread that changes this to true then calls [`SharedEngine::wake`].
     pub fn attend<A: Application<E>>(
         &self,
         descriptors: Option<&WakeDescriptors>,
@@ -233,7 +231,7 @@ impl<E: Engine> SharedEngine<E> {
                 std::thread::sleep(STAND_BACK);
                 continue;
             }
-            // Whoever has the lock steps.
+            // The thread that holds the lock steps.
             let Some(mut locked) = self.inner.try_lock() else {
                 std::thread::sleep(STAND_BACK);
                 continue;
@@ -266,16 +264,16 @@ impl<E: Engine> SharedEngine<E> {
         }
     }
 
-    /// Ends the use of the wire by any thread, for good: what it stands on may be taken away.
-    /// [`SharedEngine::attend`] returns if it is about to step, and rests for ever otherwise.
+    /// Ends the use of the wire by any thread, for good: the layers below it may go afterwards.
+    /// [`SharedEngine::attend`] returns if it is about to step, and sleeps for ever otherwise.
     pub fn end(&self) {
         self.is_ended.store(true, Ordering::Release);
-        // The wire stays as it is: others may still hold what is registered with it.
+        // The wire is not dropped: others may still use memory that is registered with it.
         std::mem::forget(self.lock());
     }
 }
 
-/// Sleeps until the wire behind `descriptors` may have something, at most for `timeout`.
+/// Sleeps until the wire behind `descriptors` may have an arrival, at most for `timeout`.
 fn rest(descriptors: Option<&WakeDescriptors>, timeout: Nanos) {
     match descriptors {
         Some(descriptors) => {

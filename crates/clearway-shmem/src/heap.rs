@@ -1,15 +1,15 @@
-//! The symmetric heap: the same allocations at the same offsets on all PEs.
+//! Allocates the symmetric heap: the same allocations at the same offsets on all PEs.
 //!
 //! # Model
-//! All PEs make the same calls in the same order, and each gives them to the same allocator, so
-//! nothing has to be agreed but whether every PE had the memory: an allocation ends with one
-//! exchange that is also its barrier. If one could not, all take it back. Where a heap needs more
-//! pages, further exchanges follow. All PEs decide on them by what all said in the first, so that
-//! they make as many even if a program asks for different sizes.
+//! All PEs make the same calls in the same order, and run the same deterministic allocator. So they
+//! only have to agree whether every PE had the memory: an allocation ends with one exchange that is
+//! also its barrier. If a PE had none, all PEs undo the allocation. Where a heap needs more pages,
+//! further exchanges follow. All PEs derive their number from the first exchange, so that it is the
+//! same even if a program asks for different sizes.
 //!
-//! The allocator keeps its books outside the heap, where a program cannot overwrite them: free
-//! blocks by place and by size, the smallest that fits is taken, the lowest of these. Blocks are
-//! multiples of a cache line. Pages are allocated when the highest end of all blocks rises.
+//! The allocator keeps its state outside the heap, where a program cannot overwrite it. It uses best
+//! fit: the smallest free block that fits, at the lowest offset. Blocks are multiples of a cache line.
+//! Pages are allocated when the highest end of all blocks rises.
 //!
 //! # Source
 //! OpenSHMEM 1.6, "Memory Management Routines".
@@ -27,10 +27,10 @@ use crate::team::Team;
 
 /// Blocks begin and end at multiples of a cache line.
 const UNIT: usize = 64;
-/// Pages are asked for in pieces of at least this: a system call for each megabyte.
+/// Pages are allocated in pieces of at least this: a system call for each megabyte.
 const PIECE: usize = 1 << 20;
 
-/// Which parts of a heap are used. Offsets only.
+/// The used and free blocks of a heap, by offset.
 #[derive(Debug)]
 pub(crate) struct Books {
     length: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    /// An empty heap.
+    /// Creates the state of an empty heap.
     pub(crate) fn new(length: usize) -> Self {
         let length = length / UNIT * UNIT;
         let mut books = Self {
@@ -67,7 +67,7 @@ impl Books {
         Some(length)
     }
 
-    /// Takes `bytes` bytes at a multiple of `align`, a power of two; the offset.
+    /// Allocates `bytes` bytes at a multiple of `align`, a power of two. Returns the offset.
     pub(crate) fn take(&mut self, bytes: usize, align: usize) -> Option<usize> {
         let length = bytes.max(1).checked_next_multiple_of(UNIT)?;
         let fits = |(free, offset): &(usize, usize)| {
@@ -85,7 +85,7 @@ impl Books {
         Some(begin)
     }
 
-    /// Gives the block at `offset` back; its length, or `None` if there is none.
+    /// Frees the block at `offset`. Returns its length, or `None` if there is none.
     pub(crate) fn give(&mut self, offset: usize) -> Option<usize> {
         let given = self.used.remove(&offset)?;
         let (mut begin, mut length) = (offset, given);
@@ -103,17 +103,17 @@ impl Books {
         Some(given)
     }
 
-    /// The length of the block at `offset`.
+    /// Returns the length of the block at `offset`.
     pub(crate) fn length_of(&self, offset: usize) -> Option<usize> {
         self.used.get(&offset).copied()
     }
 
-    /// The length of the whole.
+    /// Returns the length of the heap.
     pub(crate) fn length(&self) -> usize {
         self.length
     }
 
-    /// Bytes that are free in all, and in one piece.
+    /// Returns the free bytes, and those of the largest free block.
     pub(crate) fn room(&self) -> (usize, usize) {
         (self.free.values().sum(), self.by_length.last().map_or(0, |(length, _)| *length))
     }
@@ -137,7 +137,7 @@ impl Heap {
         self.books = Books::new(self.books.length);
     }
 
-    /// Takes a block; what was short otherwise.
+    /// Allocates a block. Fails with a sentence that names what was short.
     fn take(&mut self, bytes: usize, align: usize) -> Result<Block, String> {
         let Some(offset) = self.books.take(bytes, align) else {
             let (all, piece) = self.books.room();
@@ -151,7 +151,7 @@ impl Heap {
         Ok(Block { offset, end })
     }
 
-    /// Where the pages must end for `block`, if more are needed.
+    /// Returns the end of the pages that `block` needs, if more are needed.
     fn end_of_pages(&self, block: &Block, length: usize) -> Option<usize> {
         let to = block.end.next_multiple_of(PIECE).min(length);
         (to > self.committed).then_some(to)
@@ -164,8 +164,8 @@ struct Block {
     end: usize,
 }
 
-/// Takes a block of `bytes` bytes on all PEs, and returns its offset; none if a PE had no room.
-/// `fill` writes what stands in it at first. The last exchange is the barrier.
+/// Allocates a block of `bytes` bytes on all PEs. Returns its offset, or none if a PE had no room.
+/// `fill` writes its initial contents. The last exchange is the barrier.
 fn allocate(
     job: &Job,
     bytes: usize,
@@ -207,11 +207,11 @@ fn allocate(
     }
 }
 
-/// Allocates this PE's pages up to `end`, if there is one; the sentence why not. The PE that needs
-/// most needs `most` bytes.
+/// Allocates this PE's pages up to `end`, if there is one. Fails with the reason. `most` is the
+/// largest need of a PE, in bytes.
 fn grow(job: &Job, end: Option<usize>, most: usize) -> Result<Result<(), String>, Fault> {
     if memory::is_worth_a_look(most) {
-        // None takes pages before all have looked for theirs.
+        // No PE allocates pages before all PEs checked that theirs fit.
         let room = job.check_room(most);
         if !agree(job, room.is_ok())? {
             return Ok(room.and_then(|()| Err("another PE saw no room for its pages".to_owned())));
@@ -226,7 +226,7 @@ fn grow(job: &Job, end: Option<usize>, most: usize) -> Result<Result<(), String>
     Ok(grown)
 }
 
-/// Returns whether all PEs say that it is so.
+/// Returns whether it is true on all PEs.
 fn agree(job: &Job, is_so: bool) -> Result<bool, Fault> {
     let mut all = true;
     Gathering::new(job, Team::WORLD)?.exchange(&[u64::from(is_so)], |_, words| {
@@ -235,7 +235,7 @@ fn agree(job: &Job, is_so: bool) -> Result<bool, Fault> {
     Ok(all)
 }
 
-/// With `SHMEM_DEBUG`, refuses an allocation for which the PEs ask differently.
+/// Refuses, with `SHMEM_DEBUG`, an allocation whose arguments differ between PEs.
 fn expect_same(job: &Job, argument: &str, asked: usize) -> Result<(), Fault> {
     if !job.debug {
         return Ok(());
@@ -247,26 +247,26 @@ fn expect_same(job: &Job, argument: &str, asked: usize) -> Result<(), Fault> {
     });
     let Some((pe, theirs)) = other else { return Ok(()) };
     let sentence = format!(
-        "`{argument}` is {asked} on this PE and {theirs} on PE {pe}; all PEs ask for the same"
+        "`{argument}` is {asked} on this PE and {theirs} on PE {pe}; use the same on all PEs"
     );
     Err(Wrong::Failed(sentence).into())
 }
 
-/// The address of an offset; null for none.
+/// Returns the address of an offset, or null for none.
 fn address(job: &Job, offset: Option<usize>) -> *mut u8 {
     offset.map_or(std::ptr::null_mut(), |offset| job.segments.own_heap(offset))
 }
 
-/// Allocates a block on all PEs (`shmem_malloc`). Returns null where a PE had no room, and, without a
-/// barrier, for no bytes.
+/// Allocates a block on all PEs (`shmem_malloc`). Returns null if a PE had no room. Returns null for
+/// zero bytes, without a barrier.
 ///
 /// # Errors
-/// The library is not initialised; with `SHMEM_DEBUG`, PEs that ask for different sizes.
+/// The library is not initialised; with `SHMEM_DEBUG`: sizes differ between PEs.
 pub fn malloc(bytes: usize) -> Result<*mut u8, Fault> {
     align(UNIT, bytes)
 }
 
-/// Allocates a block on all PEs, whatever the hints (`shmem_malloc_with_hints`).
+/// Allocates a block on all PEs, and ignores the hints (`shmem_malloc_with_hints`).
 ///
 /// # Errors
 /// As [`malloc`].
@@ -326,7 +326,7 @@ fn no_block(block: Symmetric) -> Fault {
 }
 
 /// Changes the length of a block on all PEs (`shmem_realloc`): as [`malloc`] for null, as [`free()`]
-/// for no bytes.
+/// for zero bytes.
 ///
 /// # Errors
 /// As [`malloc`] and [`free()`].
@@ -351,7 +351,7 @@ pub fn realloc(block: Symmetric, bytes: usize) -> Result<*mut u8, Fault> {
     let copy = |to| job.segments.copy_own_heap(from, to, bytes.min(length));
     let moved = allocate(job, bytes, UNIT, copy)?;
     if moved.is_some() {
-        // Nobody reaches the old block: the last exchange came behind all copies.
+        // No PE uses the old block any more: the last exchange follows all copies.
         job.heap().books.give(from);
     }
     Ok(address(job, moved))

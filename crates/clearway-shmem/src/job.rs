@@ -1,13 +1,13 @@
-//! The beginning and the end of an OpenSHMEM program, and the only globals of this library.
+//! Initialises and finalises an OpenSHMEM program, and holds the only globals of this library.
 //!
 //! # Model
-//! [`init`] makes the executable's variables shareable, joins the job, lets all PEs tell each other
-//! where they are, meets those of this host and waits until all are there. From then on until
-//! [`finalize`] `get` gives the `Job`. It never changes place and never ends: other threads may be
-//! in the middle of an operation whenever the program finishes.
+//! [`init`] makes the executable's variables shareable, joins the job, exchanges the cards of all
+//! PEs, meets the PEs of this host and waits for all PEs. From then on until [`finalize`] `get`
+//! returns the `Job`. It is never moved or freed, because other threads may be in the middle of an
+//! operation when the program finishes.
 //!
-//! A PE whose process ends before it left the job ends the job. The launcher notices that as a
-//! rule, and says so; where it does not within `GRACE`, this library does.
+//! A PE whose process ends before it leaves the job ends the job. Usually the launcher notices and
+//! reports it; if it does not within `GRACE`, this library does.
 //!
 //! # Source
 //! OpenSHMEM 1.6, "Library Setup, Exit, and Query Routines".
@@ -43,19 +43,19 @@ use crate::statics;
 use crate::team::{self, Team, TeamEntry, Teams};
 use crate::word::Word;
 
-/// The status of a job whose PE ended too early, and of one that could not begin.
+/// The exit status of a job whose PE ended too early, and of one that could not begin.
 const LOST: i32 = 1;
 /// How long the launcher has to end a job before this library does.
 const GRACE: Duration = Duration::from_millis(400);
-/// Said by a PE that left while others, as they see it, still run.
+/// The report of a PE that left while others still run.
 const MET_OTHERS: &str = "left the program while other PEs were in a barrier or another collective; \
-     all PEs call shmem_finalize, or end, behind the same collectives";
-/// How long PEs wait for each other at the beginning.
+     all PEs have to make the same collective calls before shmem_finalize or their end";
+/// How long PEs wait for each other in `shmem_init`.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The job, once it began.
+/// The job, after `shmem_init`.
 static JOB: OnceLock<Job> = OnceLock::new();
-/// What joined the job, until it is left.
+/// The connection to the launcher, until this PE leaves the job.
 static LAUNCH: Mutex<Option<launch::Job>> = Mutex::new(None);
 
 /// One PE of a running job.
@@ -80,29 +80,29 @@ pub(crate) struct Job {
     host: String,
     level: AtomicI32,
     begins: AtomicUsize,
-    /// This PE has left, or is about to.
+    /// This PE left or is about to leave.
     is_leaving: AtomicBool,
     process: u32,
-    /// This process is a child of the PE, and has its memory for itself.
+    /// This process is a child of the PE, with private memory.
     is_apart: AtomicBool,
-    /// How often this PE has come to leave the program.
+    /// How often this PE reached the end of the program.
     leaves: AtomicU32,
     statics: Result<(usize, usize), String>,
 }
 
-/// An object of a PE, by how this one reaches it.
+/// An object of a PE, by the way to reach it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reach<T> {
     /// In memory that this process has mapped.
     Near(T),
     /// Over the wire.
     Far(FarObject),
-    /// No bytes, at an address that may be none.
+    /// No bytes; the address is not checked.
     Nothing,
 }
 
 impl Reach<Place> {
-    /// Returns what lies `bytes` bytes further on, within what it was asked for.
+    /// Returns the object `bytes` bytes further on, within the range that was checked.
     pub(crate) fn plus(self, bytes: usize) -> Self {
         match self {
             Self::Near(place) => Self::Near(place.plus(bytes)),
@@ -112,7 +112,7 @@ impl Reach<Place> {
     }
 }
 
-/// The job, between the beginning and the end of the program.
+/// Returns the job, between `shmem_init` and `shmem_finalize`.
 #[inline]
 pub(crate) fn get() -> Result<&'static Job, Fault> {
     match JOB.get() {
@@ -121,13 +121,13 @@ pub(crate) fn get() -> Result<&'static Job, Fault> {
     }
 }
 
-/// The job since its beginning, also behind the end of the program.
+/// Returns the job after `shmem_init`, also after `shmem_finalize`.
 pub(crate) fn installed() -> Result<&'static Job, Fault> {
     JOB.get().ok_or_else(not_initialized)
 }
 
-/// The fault of a call outside the program. Whatever makes a fault is a function of its own: the
-/// functions that are inlined into each entry then need no stack.
+/// Returns the fault of a call outside of these. Faults are made in functions of their own, so that
+/// the functions inlined into each entry need no stack.
 #[cold]
 #[inline(never)]
 fn not_initialized() -> Fault {
@@ -136,10 +136,10 @@ fn not_initialized() -> Fault {
 
 impl Job {
     /// Returns the `bytes` bytes at `address` on PE `pe` of `context`, if this process has them
-    /// mapped. Why not is for [`target`](Self::target) to say.
-    // A call of it takes as long as the operation, and so does a result that may be either near or
-    // far, which travels in memory (measured). Without the attribute the compiler makes a call,
-    // because hundreds of functions use it.
+    /// mapped. [`target`](Self::target) returns the reason if it has not.
+    // A call takes as long as the operation, and so does a result that may be near or far, which is
+    // returned in memory (measured). Without the attribute the compiler makes a call, because
+    // hundreds of functions use this one.
     #[inline(always)]
     pub(crate) fn near(
         &self,
@@ -173,7 +173,7 @@ impl Job {
         }
     }
 
-    /// Finds what is not in memory that this process has mapped.
+    /// Finds an object that is not in memory mapped by this process.
     #[inline(never)]
     fn not_near(
         &'static self,
@@ -196,7 +196,7 @@ impl Job {
         }
     }
 
-    /// The world's number of PE `pe` of a context.
+    /// Returns the number in the world team of PE `pe` of a context.
     #[inline(never)]
     pub(crate) fn world_pe(&self, context: Context, pe: i32) -> Result<usize, Fault> {
         let Some((slot, _)) = self.contexts.get(context) else {
@@ -229,7 +229,7 @@ impl Job {
         }
     }
 
-    /// Returns what becomes of `class` between the members of a team.
+    /// Returns the class that `class` becomes between the members of a team.
     pub(crate) fn grant(&self, class: QueueClass, team: &TeamEntry) -> ClassGrant {
         let far = self.far.as_ref().filter(|_| team.spans_hosts());
         class.grant(far.map(|far| far.granted(class.far())))
@@ -256,7 +256,7 @@ impl Job {
         self.near.heap(self.place).length
     }
 
-    /// Returns when `ready` does, and answers PEs of other hosts meanwhile.
+    /// Waits until `ready` returns true, and answers PEs of other hosts meanwhile.
     #[inline]
     pub(crate) fn wait(&self, ready: impl FnMut() -> bool) {
         match &self.far {
@@ -265,7 +265,7 @@ impl Job {
         }
     }
 
-    /// Counts a question of a program that waits by asking, and answers PEs of other hosts.
+    /// Counts a test of a program that tests in a loop, and answers PEs of other hosts.
     #[inline]
     pub(crate) fn ask(&self) {
         if let Some(far) = &self.far {
@@ -274,18 +274,18 @@ impl Job {
         self.wait_policy.count_test();
     }
 
-    /// This PE's heap, for one thread at a time.
+    /// Locks this PE's heap.
     pub(crate) fn heap(&self) -> MutexGuard<'_, Heap> {
         self.heap.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns why there are not this many bytes more for the heap of each PE of this host, as far
-    /// as that can be seen. None may allocate pages before all have looked for theirs.
+    /// Returns why the host lacks this many more bytes for the heap of each of its PEs, as far as it
+    /// can be known. No PE may allocate pages before all PEs called this.
     pub(crate) fn check_room(&self, bytes: usize) -> Result<(), String> {
         memory::check_room(bytes, self.places)
     }
 
-    /// Allocates pages of this PE's heap; the sentence why not.
+    /// Allocates pages of this PE's heap. Fails with the reason.
     pub(crate) fn commit(&self, from: usize, to: usize) -> Result<(), String> {
         let said = |error| {
             format!("the system refused {} bytes for the symmetric heap: {error}", to - from)
@@ -293,8 +293,8 @@ impl Job {
         self.near.commit(from, to).map_err(said)
     }
 
-    /// Begins the program again after its end. The launcher has been left for good: from here on
-    /// the PEs watch each other.
+    /// Begins the program again after `shmem_finalize`. This PE has left the launcher for good; from
+    /// here on the PEs watch each other.
     fn begin_again(&self, level: i32) -> Result<(), Fault> {
         self.level.store(level, Ordering::Release);
         self.is_leaving.store(false, Ordering::Release);
@@ -302,7 +302,7 @@ impl Job {
         Ok(())
     }
 
-    /// Takes back what the program made: teams, contexts and the heap's blocks.
+    /// Frees the program's teams, contexts and blocks of the heap.
     fn release_all(&self) {
         self.contexts.clear();
         self.queues.clear();
@@ -311,7 +311,7 @@ impl Job {
         self.heap().clear();
     }
 
-    /// Says `sentence` on standard error.
+    /// Prints `sentence` on standard error.
     pub(crate) fn say(&self, sentence: &str) {
         calls::say(&format!("PE {}: {sentence}\n", self.me));
     }
@@ -323,11 +323,11 @@ fn unaligned(argument: &'static str, address: Symmetric, align: usize) -> Fault 
     Wrong::Unaligned { argument, address: address.raw(), align }.into()
 }
 
-/// Begins the program, with a thread level of 0 to 3; the level granted. Once it has begun a
-/// further call only counts; after its end the program begins again, with an empty heap.
+/// Begins the program with a thread level of 0 to 3. Returns the level granted. Further calls are only
+/// counted. After `shmem_finalize` the program begins again, with an empty heap.
 ///
 /// # Errors
-/// A level that is none. What keeps the job from beginning ends the process.
+/// There is no such level. If the job cannot begin, the process ends.
 pub fn init(level: i32) -> Result<i32, Fault> {
     if !(THREAD_SINGLE..=THREAD_MULTIPLE).contains(&level) {
         return Err(Fault::value(
@@ -348,10 +348,10 @@ pub fn init(level: i32) -> Result<i32, Fault> {
     Ok(level)
 }
 
-/// Joins, meets and waits for all.
+/// Joins the job, meets the PEs of this host, and waits for all PEs.
 fn begin(level: i32) -> Result<(), String> {
     let settings = Settings::read();
-    // Before any thread of this library exists.
+    // Precedes all threads of this library.
     let shared = match settings.as_ref().map(|settings| settings.statics) {
         Ok(StaticsWish::Auto) => statics::share(),
         _ => Err("SHMEM_STATICS is private".to_owned()),
@@ -361,17 +361,17 @@ fn begin(level: i32) -> Result<(), String> {
     let mut joined = launch::join(&options).map_err(|error| error.to_string())?;
     let (me, pes) = (joined.rank().index(), joined.size() as usize);
     let met = settings.and_then(|settings| meet(&mut joined, shared, settings));
-    // From here on the end of this PE ends the others.
+    // From here on the end of this PE ends the other PEs.
     *LAUNCH.lock().unwrap_or_else(PoisonError::into_inner) = Some(joined);
     let begun = met.and_then(|met| install(met, me, pes, level));
     if begun.is_err() && me > 0 {
-        // What stops all is said by the first.
+        // Only the first PE reports a failure of all.
         std::thread::sleep(GRACE);
     }
     begun
 }
 
-/// What this PE knows when it has met the others.
+/// The result of meeting the other PEs.
 struct Met {
     settings: Settings,
     cards: Cards,
@@ -382,7 +382,7 @@ struct Met {
     wire: Option<FarWire>,
 }
 
-/// Tells all PEs of this one, and maps their memory.
+/// Exchanges cards with all PEs, and maps the memory of those of this host.
 fn meet(
     joined: &mut launch::Job,
     shared: Result<statics::Shared, String>,
@@ -407,7 +407,10 @@ fn meet(
     memory::check_heap(heap, near_pes.len())?;
     let shared = shared.and_then(|shared| match cards.share_statics() {
         true => Ok(shared),
-        false => Err("not all PEs run the same executable with one thread at its start".to_owned()),
+        false => {
+            Err("the executables of the PEs differ, or one had several threads at its start"
+                .to_owned())
+        }
     });
     let range =
         shared.as_ref().map(|shared| (shared.range.start, shared.range.end - shared.range.start));
@@ -427,7 +430,7 @@ fn meet(
     Ok(Met { settings, cards, near: Box::leak(Box::new(near)), near_pes, statics, wire })
 }
 
-/// Makes the job, and waits for all.
+/// Makes the job, and waits for all PEs.
 fn install(met: Met, me: usize, pes: usize, level: i32) -> Result<(), String> {
     let Met { settings, cards, near, near_pes, statics, wire } = met;
     let place_of = |pe| near_pes.binary_search(&pe).ok();
@@ -474,14 +477,14 @@ fn install(met: Met, me: usize, pes: usize, level: i32) -> Result<(), String> {
     }
     calls::at_exit(at_exit);
     if !calls::at_fork_child(after_fork) {
-        return Err("the system has no room for a handler of fork".to_owned());
+        return Err("the system refused to register a fork handler".to_owned());
     }
     Gathering::new(job, Team::WORLD).map_err(|fault| fault.sentence())?.wait();
     print_settings(&settings, me);
     Ok(())
 }
 
-/// Prints what `SHMEM_VERSION` and `SHMEM_INFO` ask for.
+/// Prints the version and the variables if `SHMEM_VERSION` and `SHMEM_INFO` ask for them.
 fn print_settings(settings: &Settings, me: usize) {
     if me != 0 {
         return;
@@ -496,7 +499,7 @@ fn print_settings(settings: &Settings, me: usize) {
     }
 }
 
-/// Ends the job when the PE at `place` is gone before it left, unless the launcher is faster.
+/// Ends the job when the PE at `place` ended before it left, unless the launcher is faster.
 fn lost(job: &'static Job, (pe, process): (usize, u64)) {
     std::thread::sleep(GRACE);
     if job.is_leaving.load(Ordering::Acquire) {
@@ -519,7 +522,7 @@ fn lost(job: &'static Job, (pe, process): (usize, u64)) {
     );
 }
 
-/// Ends the job because far PE `pe` is gone, unless the launcher is faster, or the program is over.
+/// Ends the job because far PE `pe` is gone, unless the launcher is faster or the program finished.
 pub(crate) fn lost_far(job: &Job, pe: usize, how: &str) {
     if job.is_leaving.load(Ordering::Acquire) {
         return;
@@ -527,7 +530,7 @@ pub(crate) fn lost_far(job: &Job, pe: usize, how: &str) {
     end_with(LOST, &format!("PE {pe} {how}, so the job ends"));
 }
 
-/// Keeps the heap from what a child of this PE writes. A child of the child has what that wrote.
+/// Keeps writes of a child of this PE out of the shared heap. Children of the child see its writes.
 extern "C" fn after_fork() {
     let Some(job) = JOB.get() else { return };
     if !job.is_apart.swap(true, Ordering::AcqRel) && job.near.set_apart().is_err() {
@@ -535,13 +538,13 @@ extern "C" fn after_fork() {
     }
 }
 
-/// Leaves the program when it exits without `shmem_finalize`; a failed one is the launcher's to
-/// notice.
+/// Leaves the job when the program exits without `shmem_finalize`. The launcher notices a program that
+/// fails.
 extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     let Some(job) = JOB.get() else { return };
     let is_of_this_process = job.process == std::process::id();
     if is_of_this_process && status == 0 && !job.is_leaving.load(Ordering::Acquire) {
-        // What a lane of another thread holds is lost with its thread.
+        // Operations that another thread has not sent yet are lost.
         let _ = queue::finish(job);
         leave(job);
     }
@@ -571,7 +574,7 @@ fn leave(job: &Job) {
     if let Some(far) = &job.far {
         Class::ALL.into_iter().for_each(|class| far.quiet(class));
     }
-    // All PEs of this host count up before they meet, and none does so again before all have looked.
+    // All PEs of this host count up before they meet, and none counts again before all have read it.
     job.near.board().leaving.fetch_add(1, Ordering::AcqRel);
     let leaves = job.leaves.fetch_add(1, Ordering::AcqRel) + 1;
     if let Ok(all) = Gathering::new(job, Team::WORLD) {
@@ -584,7 +587,7 @@ fn leave(job: &Job) {
     job.is_leaving.store(true, Ordering::Release);
     let joined = LAUNCH.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(far) = &job.far {
-        // Others may still wait for what this PE said in the step.
+        // Others may still wait for messages of this PE.
         match joined {
             Some(_) => Class::ALL.into_iter().for_each(|class| far.quiet(class)),
             None => far.part(),
@@ -601,8 +604,8 @@ pub fn global_exit(status: i32) -> ! {
     end_with(status, "")
 }
 
-/// Says `sentence`, ends the job with `status`, and this process. Where several PEs have something
-/// to say only the first does.
+/// Prints `sentence`, ends the job with `status`, and ends this process. Of several PEs only the first
+/// prints.
 pub(crate) fn end_with(status: i32, sentence: &str) -> ! {
     let mut sentence = sentence.to_owned();
     if let Some(job) = JOB.get() {
@@ -611,12 +614,12 @@ pub(crate) fn end_with(status: i32, sentence: &str) -> ! {
         if !sentence.is_empty() && was_first {
             sentence = format!("PE {}: {sentence}", job.me);
         } else if !sentence.is_empty() {
-            // The end that the first asked for comes meanwhile, with its sentence.
+            // The first PE prints its sentence and ends the job meanwhile.
             sentence.clear();
             std::thread::sleep(GRACE);
         }
     }
-    // A thread that is leaving the job holds it; then the process only ends.
+    // A thread that leaves the job holds the lock; then the process just ends.
     let joined = LAUNCH.try_lock().ok().and_then(|mut joined| joined.take());
     match joined {
         Some(joined) => joined.abort(status, &sentence),
@@ -629,7 +632,7 @@ pub(crate) fn end_with(status: i32, sentence: &str) -> ! {
     }
 }
 
-/// Returns this PE's number, also behind the end of the program (`shmem_my_pe`).
+/// Returns this PE's number, also after `shmem_finalize` (`shmem_my_pe`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -638,7 +641,7 @@ pub fn my_pe() -> Result<i32, Fault> {
     Ok(installed()?.me as i32)
 }
 
-/// Returns how many PEs there are, also behind the end of the program (`shmem_n_pes`).
+/// Returns the number of PEs, also after `shmem_finalize` (`shmem_n_pes`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -655,7 +658,7 @@ pub fn query_thread() -> Result<i32, Fault> {
     Ok(installed()?.level.load(Ordering::Acquire))
 }
 
-/// Returns 1 between the beginning and the end of the program, otherwise 0.
+/// Returns 1 between `shmem_init` and `shmem_finalize`, otherwise 0.
 pub fn is_initialized() -> i32 {
     JOB.get().map_or(0, |job| i32::from(job.begins.load(Ordering::Acquire) > 0))
 }
@@ -685,7 +688,7 @@ pub fn addr_accessible(address: Symmetric, pe: i32) -> Result<i32, Fault> {
     Ok(i32::from(is_there))
 }
 
-/// Returns the address here of an object of PE `pe`, or null (`shmem_ptr`).
+/// Returns the local address of an object of PE `pe`, or null (`shmem_ptr`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -693,12 +696,12 @@ pub fn ptr(dest: Symmetric, pe: i32) -> Result<*mut u8, Fault> {
     Ok(get()?.segments.place(dest, 1, pe as usize).map_or(std::ptr::null_mut(), Place::pointer))
 }
 
-/// Returns what this PE sent to PEs of other hosts so far; nothing where it has none.
+/// Returns what this PE sent to PEs of other hosts so far, or none if all PEs are near.
 pub fn far_traffic() -> Option<FarTraffic> {
     Some(get().ok()?.far.as_ref()?.traffic())
 }
 
-/// What this PE is, for a person: one line each.
+/// Describes this PE for a person, one fact on each line.
 pub fn report() -> String {
     let Some(job) = JOB.get() else { return "not initialised\n".to_owned() };
     let statics = match &job.statics {

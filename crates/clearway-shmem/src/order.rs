@@ -1,10 +1,10 @@
-//! Order and completion of what a context did: `fence` and `quiet`.
+//! Orders and completes operations of a context: `fence` and `quiet`.
 //!
 //! # Model
-//! A near operation is performed by the thread that calls, in the order of its calls, before the
-//! call returns. What is left is the processor's: stores may become visible to others in another
-//! order on some machines (`fence` forbids it), and later than a load that follows (`quiet` forbids
-//! it). Operations on far PEs are complete when these say that they were applied.
+//! The calling thread performs a near operation before the call returns, in the order of its calls.
+//! Only the processor may still reorder: stores may become visible in another order on some machines
+//! (`fence` forbids it), and after a later load (`quiet` forbids it). Operations on far PEs are
+//! complete when these PEs acknowledge that they were applied.
 
 use std::sync::atomic::Ordering;
 
@@ -14,19 +14,19 @@ use crate::fault::Fault;
 use crate::job;
 use crate::session;
 
-/// Orders what the context did to a PE before what it does to that PE afterwards (`shmem_fence`).
+/// Orders earlier operations of the context on each PE before later ones on it (`shmem_fence`).
 ///
 /// # Errors
 /// The library is not initialised.
 #[inline]
 pub fn fence(context: Context) -> Result<(), Fault> {
-    // What a far PE gets in one class it applies in order.
+    // A far PE applies the operations of a class in order.
     session::flush(job::get()?, context)?;
     std::sync::atomic::fence(Ordering::Release);
     Ok(())
 }
 
-/// Completes what the context did, for all PEs to see (`shmem_quiet`).
+/// Completes the context's operations, so that all PEs see them (`shmem_quiet`).
 ///
 /// # Errors
 /// The library is not initialised.
@@ -41,10 +41,10 @@ pub fn quiet(context: Context) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Completes what the context did to the `count` PEs listed at `pes` (`shmem_pe_quiet`).
+/// Completes the context's operations on the `count` PEs listed at `pes` (`shmem_pe_quiet`).
 ///
 /// # Errors
-/// The library is not initialised, or a PE that the context does not have.
+/// The library is not initialised, or the context lacks a PE.
 pub fn pe_quiet(context: Context, pes: Caller, count: usize) -> Result<(), Fault> {
     let job = job::get()?;
     if context == Context::INVALID || count == 0 {

@@ -1,21 +1,19 @@
-//! The variables of the executable become memory that other PEs can map, in place.
+//! Moves the variables of the executable, in place, to memory that other PEs can map.
 //!
 //! # Model
-//! OpenSHMEM calls global and static variables of the executable symmetric. They are private pages
-//! at first, so before anything else starts a thread, their contents are copied into a file that
-//! exists in memory only, and the file is mapped over them. The program sees the same bytes at the
-//! same addresses.
+//! In OpenSHMEM, global and static variables of the executable are symmetric. Initially they are in
+//! private pages. Before any thread starts, this module copies them to a file in memory and maps the
+//! file over them. The program sees the same bytes at the same addresses.
 //!
 //! The range is the writable segment of the executable without what the loader made read-only
 //! (RELRO). Of its uninitialised part only pages that the program has touched are copied.
 //!
-//! A process that `fork` makes must not change its parent's variables: it copies them back to
-//! private pages before it goes on, and the parent waits for that. `vfork`, `posix_spawn` and
-//! `system` need nothing, because such a child runs in its parent's memory until it executes a
-//! program.
+//! A child of `fork` must not change its parent's variables: it first copies them back to private
+//! pages, and the parent waits for that. `vfork`, `posix_spawn` and `system` need nothing, because
+//! their child runs in its parent's memory until it executes a program.
 //!
-//! With more than one thread nothing is done: another thread could change a variable between copy
-//! and mapping.
+//! In a process with several threads the variables stay private: another thread could change one
+//! between copy and mapping.
 //!
 //! # Source
 //! `dl_iterate_phdr(3)`, `elf(5)` (PT_LOAD, PT_GNU_RELRO), `pagemap` of `proc(5)`,
@@ -43,41 +41,41 @@ use crate::calls;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Range {
     pub(crate) start: usize,
-    /// The end of what the file of the executable initialises.
+    /// The end of the part that the file of the executable initialises.
     filled: usize,
     pub(crate) end: usize,
-    /// A number made of the executable's build id: other executables have other variables.
+    /// A hash of the executable's build id: other executables have other variables.
     pub(crate) build: u64,
 }
 
-/// Variables that were made shareable.
+/// Shareable variables.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) range: Range,
     pub(crate) file: StaticsFile,
 }
 
-/// What a forked child needs to take its variables back.
+/// What a child of `fork` needs to make its variables private.
 struct Kept {
     range: Range,
     file: OwnedFd,
 }
 
-/// This process is a child that `fork` made, and its own children find its variables private.
+/// This process is a child of `fork`, whose variables are private already.
 static IS_TAKEN_BACK: AtomicBool = AtomicBool::new(false);
 static KEPT: OnceLock<Kept> = OnceLock::new();
-/// The pipe by which the child of a fork tells that it has its own variables; -1 outside of a fork.
+/// The pipe by which a child of `fork` reports that its variables are private; -1 outside of a fork.
 static PIPE: [AtomicI32; 2] = [AtomicI32::new(-1), AtomicI32::new(-1)];
 
 /// Makes the executable's variables shareable.
 ///
 /// # Errors
-/// The sentence why not.
+/// The reason why not, as a sentence.
 pub(crate) fn share() -> Result<Shared, String> {
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     if threads != 1 {
         return Err(format!(
-            "the program has {threads} threads at its start; only with one can its variables be moved"
+            "the program has {threads} threads at its start; its variables can be moved only if it has one"
         ));
     }
     let range = find().ok_or("the executable's variables were not found")?;
@@ -87,14 +85,14 @@ pub(crate) fn share() -> Result<Shared, String> {
         .map_err(|error| said("make memory for the program's variables", error))?;
     let kept = file.file.try_clone().map_err(|error| said("duplicate a descriptor", error))?;
     let touched = touched_pages(range);
-    // From here to the mapping nothing may change a variable: no allocation, no lock.
+    // From here to the mapping no code may change a variable: no allocation, no lock.
     copy_out(range, &touched, &file.file)
         .map_err(|error| said("copy the program's variables", error))?;
     map_over(range, &file.file).map_err(|error| said("map the program's variables", error))?;
     if KEPT.set(Kept { range, file: kept }).is_ok()
         && !calls::at_fork(before_fork, after_fork_parent, after_fork_child)
     {
-        return Err("the system has no room for a handler of fork".to_owned());
+        return Err("the system refused to register a fork handler".to_owned());
     }
     Ok(Shared { range, file })
 }
@@ -162,8 +160,8 @@ unsafe extern "C" fn first_object(
     1
 }
 
-/// Which pages of the uninitialised part the program has touched; all, where the system does not
-/// tell.
+/// Returns which pages of the uninitialised part the program has touched, or all pages if the system
+/// does not say.
 fn touched_pages(range: Range) -> Vec<bool> {
     let page = page();
     let count = (range.end - range.filled) / page;
@@ -188,7 +186,7 @@ fn copy_out(range: Range, touched: &[bool], file: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes `length` bytes of the variables to their place in the file.
+/// Writes `length` bytes of the variables to their offset in the file.
 fn write_at(range: Range, file: &OwnedFd, mut from: usize, length: usize) -> io::Result<()> {
     let end = from + length;
     while from < end {
@@ -206,7 +204,7 @@ fn write_at(range: Range, file: &OwnedFd, mut from: usize, length: usize) -> io:
     Ok(())
 }
 
-/// Maps the file where the variables lie.
+/// Maps the file over the variables.
 fn map_over(range: Range, file: &OwnedFd) -> io::Result<()> {
     let (protection, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
@@ -251,15 +249,15 @@ extern "C" fn after_fork_child() {
         && !IS_TAKEN_BACK.swap(true, Ordering::AcqRel)
         && !take_back(kept)
     {
-        // With its parent's variables it would change them.
+        // A child that kept its parent's variables would change them.
         calls::exit_at_once(127);
     }
     close_end(0);
     close_end(1);
 }
 
-/// Gives this process private variables with the contents of the shared ones. Without allocation:
-/// other threads may have held locks.
+/// Gives this process private variables with the contents of the shared ones. It allocates no
+/// memory, because other threads of the parent may have held locks.
 fn take_back(kept: &Kept) -> bool {
     let length = kept.range.end - kept.range.start;
     let (protection, flags) =

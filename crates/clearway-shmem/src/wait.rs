@@ -1,16 +1,16 @@
-//! Waiting for, and testing, words that other PEs change: one, all, any or some of them.
+//! Waits for, and tests, words that other PEs change: one, all, any or some of them.
 //!
 //! # Model
-//! A wait looks at the words again and again, and rests between looks as
-//! [`WaitPolicy`](clearway_runtime::near::WaitPolicy) says: nobody who stores into this PE's memory
-//! looks whether somebody waits. What was stored before the word changed is seen when the wait
-//! returns.
+//! A wait polls the words and pauses between polls as
+//! [`WaitPolicy`](clearway_runtime::near::WaitPolicy) decides, because a PE that stores into this
+//! PE's memory does not wake waiting threads. After the wait returns, this PE sees all stores that
+//! precede the change of the word.
 //!
-//! A test may be all that a program does while it waits, satisfied or not; so tests yield the
-//! processor now and then.
+//! A program may only test in a loop while it waits. So tests yield the processor now and then,
+//! satisfied or not.
 //!
-//! `any` and `some` begin their look behind the word that they found last, so that each word that
-//! stays satisfied has its turn.
+//! `any` and `some` start after the word that they found last, so that each satisfied word has its
+//! turn.
 //!
 //! # Source
 //! OpenSHMEM 1.6, "Point-To-Point Synchronization Routines".
@@ -25,7 +25,7 @@ use crate::job::{self, Job};
 use crate::queue;
 use crate::word::Integer;
 
-/// A comparison that the program asked for.
+/// A comparison of the program.
 #[derive(Clone, Copy)]
 enum Comparison {
     Equal,
@@ -71,7 +71,7 @@ impl Comparison {
 /// Waits until the comparison of this PE's word with `value` holds (`shmem_wait_until`).
 ///
 /// # Errors
-/// No aligned word of symmetric memory, or no such comparison.
+/// The address is no aligned word of symmetric memory, or there is no such comparison.
 #[inline]
 pub fn until<T: Integer>(word: Symmetric, comparison: i32, value: T) -> Result<(), Fault> {
     until_value(word, comparison, value).map(drop)
@@ -111,14 +111,14 @@ pub fn test<T: Integer>(word: Symmetric, comparison: i32, value: T) -> Result<i3
     Ok(i32::from(Comparison::parse(comparison)?.holds(T::load(word, Ordering::Acquire), value)))
 }
 
-/// What the words are compared with.
+/// The values with which words are compared.
 #[derive(Clone, Copy)]
 enum Values<T> {
     One(T),
     Each(Caller),
 }
 
-/// Several words of this PE, which of them count, and what they are compared with.
+/// Several words of this PE, which of them count, and the values to compare with.
 struct Words<T> {
     job: &'static Job,
     first: Symmetric,
@@ -129,7 +129,7 @@ struct Words<T> {
 }
 
 thread_local! {
-    /// Where the next look at several words begins.
+    /// The index at which the next search of several words begins.
     static NEXT: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -144,7 +144,7 @@ impl<T: Integer> Words<T> {
         let job = job::get()?;
         queue::finish(job)?;
         if count > 0 {
-            // The last word, and with it all before: no word is looked for again.
+            // Checks the first and the last word, and with them all between.
             job.own_word::<T>(first, "ivars")?;
             job.own_word::<T>(first.plus((count - 1).saturating_mul(size_of::<T>())), "ivars")?;
         }
@@ -170,7 +170,7 @@ impl<T: Integer> Words<T> {
         word.is_ok_and(|word| self.comparison.holds(T::load(word, Ordering::Acquire), value))
     }
 
-    /// The words that count, beginning behind the one found last.
+    /// Returns the words that count, beginning after the one found last.
     fn in_turn(&self) -> impl Iterator<Item = usize> + '_ {
         let begin = NEXT.get() % self.count.max(1);
         (begin..self.count).chain(0..begin).filter(|index| self.counts(*index))

@@ -1,17 +1,17 @@
-//! Waiting for the epoch of a line: the PE that counts it up wakes whoever sleeps for it.
+//! Waits for the epoch of a line: the PE that raises the epoch wakes the threads that sleep on it.
 //!
 //! # Model
-//! A waiting thread looks for a while ([`WaitPolicy::spin`]), then counts itself among the line's
-//! sleepers and sleeps on the futex of the epoch. A thread that counts the epoch up looks at the
-//! number of sleepers behind it, and wakes them.
+//! A waiting thread spins for a while ([`WaitPolicy::spin`]), then adds itself to the line's count of
+//! sleepers and sleeps on the futex of the epoch. A thread that raises the epoch reads the count
+//! afterwards, and wakes the sleepers if there are any.
 //!
-//! *No wake-up is lost.* The waker's store and its look must not change places, and neither must
-//! the sleeper's count and its look. A fence on both sides would do, but the waker's would stand in
-//! every barrier. So the sleeper, who has time, has the kernel put a fence into all running threads
-//! of all PEs (`membarrier`), and the waker needs none. Where the kernel has no such call the waker
-//! fences.
+//! *No wake-up is lost.* The waker stores the epoch and then loads the count; the sleeper stores the
+//! count and then loads the epoch. Neither pair may be reordered. A fence on both sides forbids it,
+//! but the waker's would slow every barrier. So the sleeper has the kernel execute a fence in all
+//! running threads of all PEs (`membarrier`), and the waker needs none. Where the kernel lacks this
+//! call, the waker executes a fence too.
 //!
-//! A sleeper that dies leaves its count; later wakers make a system call too many and nothing else.
+//! A sleeper that dies leaves its count behind; later wakers then make a needless system call.
 //!
 //! # Source
 //! `futex(2)`, `membarrier(2)` (`MEMBARRIER_CMD_GLOBAL_EXPEDITED`: all processes that registered).
@@ -25,11 +25,11 @@ use rustix::thread::{MembarrierCommand, Timespec, membarrier};
 use super::memory::Line;
 use super::wait_policy::{WaitPolicy, Whereabouts};
 
-/// The longest sleep: a second protection, against a kernel that forgets.
+/// The longest sleep: bounds the delay should a wake-up be lost after all.
 const SLEEP_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Registers this process for the others' fences; whether the kernel has them. To be called by all
-/// PEs before any waits.
+/// Registers this process for the fences of other PEs. Returns whether the kernel has them. All PEs
+/// call this before any PE waits.
 pub(super) fn register() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok())
@@ -42,13 +42,13 @@ impl Line {
         (self.epoch.load(Ordering::Acquire).wrapping_sub(wanted) as i32) >= 0
     }
 
-    /// Counts the epoch up to `epoch` and wakes who waits for it. What was written before is seen
-    /// by who sees the epoch. `how` says whether all PEs are registered for fences.
+    /// Raises the epoch to `epoch` and wakes the threads that sleep on it. A thread that sees the
+    /// epoch sees all earlier writes of the caller. `how` says whether all PEs registered for fences.
     #[inline]
     pub fn reach(&self, epoch: u32, how: Waking) {
-        // Not a store: by the time that a swap takes to own the line, the others have stored too,
-        // and are not asked before. Between two PEs a barrier takes 50 ns with it and 250 with a
-        // store (measured).
+        // Not a store: while a swap acquires the cache line, the other PEs store theirs, so that
+        // they are not polled too early. Between two PEs a barrier takes 50 ns with a swap and 250
+        // with a store (measured).
         self.epoch.swap(epoch, Ordering::AcqRel);
         how.after_change();
         if self.sleepers.load(Ordering::Relaxed) != 0 {
@@ -56,7 +56,7 @@ impl Line {
         }
     }
 
-    /// Returns when the epoch is `wanted` or later. `whereabouts` is that of [`WaitPolicy::spin`].
+    /// Waits until the epoch is `wanted` or later. `whereabouts` is that of [`WaitPolicy::spin`].
     #[inline]
     pub fn wait(&self, wanted: u32, policy: &WaitPolicy, whereabouts: impl Fn() -> Whereabouts) {
         if !self.has_reached(wanted) && !policy.spin(|| self.has_reached(wanted), whereabouts) {
@@ -65,17 +65,17 @@ impl Line {
     }
 }
 
-/// How a sleeper and its waker keep from missing each other.
+/// How a sleeper and its waker avoid a lost wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waking {
-    /// The sleeper fences for both.
+    /// The sleeper executes the fences of both.
     SleeperFences,
-    /// Each fences for itself.
+    /// Each executes its own fence.
     BothFence,
 }
 
 impl Waking {
-    /// Keeps the waker's change before its look at the number of sleepers.
+    /// Orders the waker's change before its load of the count of sleepers.
     #[inline]
     pub fn after_change(self) {
         match self {
@@ -85,15 +85,15 @@ impl Waking {
     }
 }
 
-/// Wakes all that sleep on `word`.
+/// Wakes all threads that sleep on `word`.
 #[cold]
 pub fn wake(word: &AtomicU32) {
-    // Nobody there is no failure.
+    // Waking no thread is no failure.
     let _ = futex::wake(word, Flags::empty(), i32::MAX as u32);
 }
 
-/// Sleeps on `word` while `must` says so for its value. `sleepers` tells whoever changes the word
-/// that somebody sleeps.
+/// Sleeps on `word` while `must` is true for its value. `sleepers` counts sleeping threads, for the
+/// thread that changes the word.
 #[cold]
 pub fn sleep_while(word: &AtomicU32, sleepers: &AtomicU32, must: impl Fn(u32) -> bool) {
     sleepers.fetch_add(1, Ordering::SeqCst);
@@ -105,7 +105,7 @@ pub fn sleep_while(word: &AtomicU32, sleepers: &AtomicU32, must: impl Fn(u32) ->
         if !must(seen) {
             break;
         }
-        // Another value, a signal and the time are all reasons to look again.
+        // Another value, a signal and the time limit all lead to another look.
         let _ = futex::wait(word, Flags::empty(), seen, Some(&SLEEP_MAX));
     }
     sleepers.fetch_sub(1, Ordering::SeqCst);
@@ -125,7 +125,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for epoch in 1..2_000 {
-                    // No patience: straight to sleep.
+                    // Without spinning, so that each epoch needs a wake-up.
                     sleep_while(&there.epoch, &there.sleepers, |_| !there.has_reached(epoch));
                     assert_eq!(there.payload[0].load(Ordering::Relaxed), u64::from(epoch));
                     back.reach(epoch, how);

@@ -1,15 +1,15 @@
-//! Notices that a neighbour is gone: the kernel hangs up its socket, however it ended.
+//! Notices the end of a neighbour: the kernel closes its socket, whatever ended the process.
 
 use std::os::fd::OwnedFd;
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags};
 
-/// The stack of the thread that waits: it calls nothing deep.
+/// The stack of the waiting thread, whose calls are shallow.
 const STACK: usize = 256 << 10;
 
-/// Starts a thread that calls `gone` with the place of each PE whose socket hangs up, in the order
-/// noticed. It ends when none is left.
+/// Starts a thread that calls `gone` with the place of each PE whose socket closes, in the order
+/// noticed. The thread ends with the last socket.
 pub(super) fn watch(
     mut lives: Vec<(usize, OwnedFd)>,
     gone: impl Fn(usize) + Send + 'static,

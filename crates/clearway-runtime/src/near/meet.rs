@@ -1,15 +1,15 @@
-//! How the PEs of one host come to share memory: each calls the leader, who hands out the host's
-//! file and everybody's statics.
+//! Sets up the shared memory of one host's PEs: each PE connects to the leader, which sends the
+//! host's file and the statics of all PEs.
 //!
 //! # Model
 //! Every PE opens an *entrance*, a listening Unix socket with a random abstract name, before the
-//! job exchanges where everybody is. So the leader, the PE at place 0, listens when the others
-//! learn its name, and nobody calls in vain. A caller says hello, with its statics; when all are
-//! there the leader answers each with the host's file and all statics. The connection stays open:
-//! the kernel hangs it up when its other end is gone.
+//! PEs of the job exchange their cards. So the leader, the PE at place 0, listens before the others
+//! learn its name. Each other PE sends a hello with its statics. When all hellos have arrived the
+//! leader answers each with the host's file and all statics. The connection stays open: the kernel
+//! closes it when a process ends.
 //!
-//! A message and its descriptors wait in the kernel until they are read, and only some may wait;
-//! the leader tries again then.
+//! The kernel limits the descriptors in messages that were not read yet; at the limit the leader
+//! retries.
 //!
 //! | offset | bytes | field of a hello | of a part |
 //! |---|---|---|---|
@@ -49,7 +49,7 @@ const HOST: u64 = 1 << 32;
 /// Between two tries to send, and at most between two looks at the time.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-/// Where other PEs of the host can call this one.
+/// A listening socket, to which the other PEs of the host connect.
 #[derive(Debug)]
 pub struct Entrance {
     name: u64,
@@ -57,10 +57,10 @@ pub struct Entrance {
 }
 
 impl Entrance {
-    /// Opens one under a new name.
+    /// Opens an entrance under a new name.
     ///
     /// # Errors
-    /// The system has no randomness or no room for a socket.
+    /// The system has no random numbers or cannot make a socket.
     pub fn open() -> Result<Self, RuntimeError> {
         let mut bytes = [0; 8];
         rand::fill(&mut bytes)
@@ -92,7 +92,7 @@ fn refused(what: &'static str) -> impl FnOnce(std::io::Error) -> RuntimeError {
     RuntimeError::system(what)
 }
 
-/// What a PE says of itself.
+/// The first message of a PE, about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NearHello {
     name: u64,
@@ -138,13 +138,13 @@ fn parse_part(bytes: &[u8]) -> Option<(u64, usize)> {
     (known && rest.is_empty()).then_some((place, length))
 }
 
-/// What a meeting gives.
+/// The result of a meeting.
 pub(super) struct MetNeighbours {
     pub(super) memory: HostMemory,
     /// By place; none for this PE itself.
     pub(super) statics: Vec<Option<MappedPart>>,
-    /// Each hangs up when the PE at its place is gone: all others for the leader, the leader for
-    /// all others.
+    /// Sockets that close when the PE at their place ends: the leader has those of all other PEs, and
+    /// these have the leader's.
     pub(super) lives: Vec<(usize, OwnedFd)>,
 }
 
@@ -160,7 +160,8 @@ impl Deadline {
         Self { end: Instant::now() + within, within }
     }
 
-    /// Waits until one of `fds` is ready, a moment, or too long for the PE at `place`.
+    /// Waits until one of `fds` is ready or a moment has passed. Fails for the PE at `place` when the
+    /// time is over.
     fn poll(self, fds: &mut [PollFd<'_>], place: usize) -> Result<(), RuntimeError> {
         if Instant::now() >= self.end {
             return Err(RuntimeError::NearAbsent { place, within: self.within });
@@ -171,7 +172,7 @@ impl Deadline {
     }
 }
 
-/// Waits for all others and hands out the memory.
+/// Waits for the hellos of all other PEs and sends them the memory.
 pub(super) fn lead(
     entrance: Entrance,
     config: &NearConfig,
@@ -188,7 +189,7 @@ pub(super) fn lead(
         deadline.poll(&mut fds, place)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         while let Ok(socket) = rustix::net::accept_with(&entrance.listener, flags) {
-            // A PE that never says anything must not keep others out.
+            // A PE that never sends anything must not block the others.
             silent.truncate(2 * PLACES_MAX);
             silent.push(socket);
         }
@@ -229,7 +230,7 @@ struct Guest {
     statics: Option<(OwnedFd, usize)>,
 }
 
-/// What a caller said.
+/// The state of a connection's hello.
 enum GuestSaid {
     Nothing,
     Stranger,
@@ -252,14 +253,14 @@ fn hear_hello(socket: &OwnedFd, name: u64) -> GuestSaid {
     }
 }
 
-/// Opens one PE's statics here.
+/// Maps one PE's statics.
 fn map_statics((file, length): &(OwnedFd, usize)) -> Option<Result<MappedPart, RuntimeError>> {
     let mapped = ForeignStatics::open(file.as_fd(), *length)
         .map_err(refused("map the statics of another PE"));
     Some(mapped.map(ForeignStatics::part))
 }
 
-/// Sends everybody the host's file and all statics.
+/// Sends each PE the host's file and all statics.
 fn hand_out(
     memory: &HostMemory,
     config: &NearConfig,
@@ -294,12 +295,12 @@ fn send(
         match meeting::send_message(guest.socket.as_fd(), bytes, &[file]) {
             Ok(()) => return Ok(()),
             Err(error) if retries(&error) => deadline.poll(&mut [], place)?,
-            Err(error) => return Err(refused("hand memory to another PE")(error)),
+            Err(error) => return Err(refused("send memory to another PE")(error)),
         }
     }
 }
 
-/// Returns whether the kernel only wants earlier messages to be read first.
+/// Returns whether a send succeeds once earlier messages were read.
 fn retries(error: &std::io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     errno.is_some_and(|errno| {
@@ -307,7 +308,7 @@ fn retries(error: &std::io::Error) -> bool {
     })
 }
 
-/// Calls the leader and takes what it hands out.
+/// Connects to the leader and maps the memory that it sends.
 pub(super) fn follow(
     leader: u64,
     config: &NearConfig,

@@ -1,29 +1,29 @@
-//! The memory that the PEs of one host share: one file that exists in memory only, mapped whole by
-//! each of them and never unmapped.
+//! Maps the memory that the PEs of one host share: one file without a name, which each PE maps as a
+//! whole and never unmaps.
 //!
 //! # Model
-//! The leader makes the file, sparse and with its size sealed; everybody maps it. It holds
+//! The leader makes the file, sparse and with its size sealed; all PEs map it. It holds
 //!
 //! | part | bytes | allocated |
 //! |---|---|---|
 //! | board | one page | at once |
 //! | lines of each PE of the job | 64 KiB | at once |
 //! | heap of each PE of this host | as configured | by its owner, as its allocations grow |
-//! | rings to each PE of this host, one from each | 36 KiB | by who fills it first |
+//! | rings to each PE of this host, one from each | 36 KiB | by the PE that fills it |
 //! | pool of each PE of this host | 256 MiB | by its owner |
 //!
-//! Statics are files of their own, because a process makes its statics shareable before it knows
-//! the others.
+//! Statics are in separate files, because a process makes its statics shareable before it knows the
+//! other PEs.
 //!
-//! A mapping lasts as long as the process: another thread may be copying while a PE ends, and a
-//! program may hold an address in it.
+//! A mapping lasts as long as the process: another thread may copy while a PE ends, and a program may
+//! hold an address in it.
 //!
 //! # Source
 //! `memfd_create(2)`, `fallocate(2)`, `mmap(2)`.
 //!
 //! # Invariants
 //! I1. No reference leaves the mapping: indices are asserted against the layout.
-//! I2. Nothing can take pages away from under a mapping: sizes are sealed.
+//! I2. The pages of a mapping cannot be removed: sizes are sealed.
 
 #![allow(unsafe_code)]
 
@@ -38,43 +38,43 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 const PAGE: usize = 4_096;
 /// Heaps begin at multiples of this: a huge page of x86, and a multiple of every other page.
 const HEAP_UNIT: usize = 2 << 20;
-/// Places for agreement that each PE has; a team uses one.
+/// Slots of each PE for synchronisation; a team uses one.
 pub const SLOTS: usize = 256;
 /// Lines of a slot.
 pub const LINES: usize = 4;
 /// Bytes of the lines of one PE.
 const LINES_LENGTH: usize = SLOTS * LINES * size_of::<Line>();
 /// Bytes of the ring from one PE to another: a page for its counters, and eight slots of a page.
-/// Eight, so that a sender bursts ahead of a receiver that lost its processor for a moment.
+/// Eight, so that a sender continues while a receiver is descheduled for a moment.
 pub const RING_LENGTH: usize = 9 * PAGE;
-/// Bytes of address space from which a PE allocates what it shares with some PEs only: the
-/// channels of its data queues.
+/// Address space from which a PE allocates memory that it shares with some PEs only: the channels
+/// of its data queues.
 const POOL_LENGTH: usize = 256 << 20;
-/// Where the first PE's heap would best be mapped: far from what the loader and `mmap` use on
-/// 47-bit machines, so that all processes have a good chance to get it.
+/// The preferred address of the first PE's heap: far from the addresses that the loader and `mmap`
+/// use on 47-bit machines, so that all processes are likely to get it.
 const WISHED: usize = 0x2000_0000_0000;
 
 /// One cache line: the epoch that a PE has reached, and up to 56 bytes of payload.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Line {
-    /// Counts up. Others wait for a value.
+    /// Counts up, and wraps. Other PEs wait for a value.
     pub epoch: AtomicU32,
-    /// Whether somebody sleeps until `epoch` changes.
+    /// Threads that sleep until `epoch` changes.
     pub sleepers: AtomicU32,
-    /// What goes with the epoch; written before it.
+    /// Data of the epoch, written before it.
     pub payload: [AtomicU64; 7],
 }
 
-/// Words that all PEs of the host look at rarely.
+/// Words that all PEs of the host share and rarely read.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Board {
-    /// Whoever sets it first says why the job ends.
+    /// The PE that sets it first reports why the job ends.
     pub spoken: AtomicU32,
     /// The status with which it ends.
     pub status: AtomicU32,
-    /// How often PEs of this host have come to leave the program, all together.
+    /// How often PEs of this host reached the end of the program, in sum.
     pub leaving: AtomicU32,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct FilePart {
     length: usize,
 }
 
-/// Where everything lies in the file.
+/// The offsets of all parts in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HostLayout {
     pub(super) places: usize,
@@ -205,8 +205,8 @@ impl HostMemory {
         Ok(Self { mapped, layout, file })
     }
 
-    /// Maps it anew at the same addresses, so that what this process writes from now on stays its
-    /// own. What it does not write it sees as the others have it.
+    /// Maps the file again at the same addresses as a private mapping: later writes of this process
+    /// are its own. Pages that it does not write stay those of the PEs.
     pub(super) fn set_apart(&self) -> io::Result<()> {
         let (start, length) = (self.mapped.start.as_ptr().cast(), self.mapped.length);
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -289,7 +289,8 @@ impl ForeignStatics {
     }
 }
 
-/// Makes a file of `length` bytes without any page, lets `fill` allocate some, and seals its size.
+/// Makes a file of `length` bytes with no page allocated, lets `fill` allocate pages, and seals its
+/// size.
 pub(super) fn sealed_file(
     name: &str,
     length: usize,
@@ -299,7 +300,9 @@ pub(super) fn sealed_file(
         && length as u64 > limit
     {
         // The kernel would not refuse, it would end this process (SIGXFSZ of `setrlimit(2)`).
-        let said = format!("no file of this process may be longer than {limit} bytes (ulimit -f)");
+        let said = format!(
+            "a file of {length} bytes exceeds the limit of {limit}; raise it with ulimit -f"
+        );
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, said));
     }
     let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;

@@ -1,28 +1,28 @@
-//! PEs of one host in each other's memory: heaps and statics mapped, lines to agree over, and word
-//! of who is gone.
+//! Shared memory of the PEs of one host: mapped heaps and statics, cache lines for synchronisation,
+//! and notice of PEs that end.
 //!
 //! # Model
 //! The PEs that can share memory (one machine, one network namespace, one user) have *places*, 0
 //! for the leader. They meet once ([`Near::open`]) and map one file with everybody's heap.
-//! Operations are then loads, stores and copies by whoever asks: there is no ring, no record, no
-//! thread on their way. A PE's heap exists as address space only; its owner allocates pages as its
-//! allocations grow ([`Near::commit`]).
+//! Operations are then loads, stores and copies by the calling thread, without a queue or a helper
+//! thread. A PE's heap is reserved address space; its owner allocates pages as its allocations grow
+//! ([`Near::commit`]).
 //!
 //! For barriers and collectives each PE has [`SLOTS`] slots of [`LINES`] lines that only it writes
 //! ([`Line`]). Others read them, and sleep on them ([`Line::wait`]). PEs of other hosts have lines
-//! here too: a PE of this host writes them when it receives what they say.
+//! here too: a PE of this host writes them when it receives their messages.
 //!
-//! Memory beside the heaps: 64 KiB for each PE of the job and one page, so 16 MiB at 256 PEs. A PE
+//! Memory in addition to the heaps: 64 KiB for each PE of the job and one page, so 16 MiB at 256 PEs. A PE
 //! that gathers updates for another one allocates a ring of 36 KiB in front of it ([`Near::ring`]); a
 //! PE that shares memory with some PEs only takes it from its pool ([`Near::pool`]).
 //!
 //! # Invariants
-//! I1. What a neighbour had mapped stays mapped here until this process ends, whatever becomes of
-//!     the neighbour.
+//! I1. A neighbour's memory stays mapped here until this process ends, even if the neighbour ends
+//!     first.
 //! I2. PEs whose network namespaces differ never meet.
 //!
 //! # Not here
-//! What lies in a heap, a ring or a pool, who uses which slot (`clearway-shmem`). PEs of other hosts.
+//! Contents of heaps, rings and pools, and the use of slots (`clearway-shmem`). PEs of other hosts.
 
 mod gate;
 mod life;
@@ -44,11 +44,11 @@ use memory::{HostLayout, HostMemory};
 
 use crate::RuntimeError;
 
-/// PEs of one host that can be near: more than the processors of common machines, and what bounds
-/// the memory for lines.
+/// The most PEs of one host that can share memory: more than common machines have processors. It
+/// bounds the memory for lines.
 pub const PLACES_MAX: usize = 256;
 
-/// PEs of a job, on all hosts: their lines take 256 MiB of each host then.
+/// The most PEs of a job, on all hosts: their lines then take 256 MiB of each host.
 const OWNERS_MAX: usize = 4_096;
 
 /// A part of memory that is mapped in this process.
@@ -60,20 +60,20 @@ pub struct MappedPart {
     pub length: usize,
 }
 
-/// This process's statics, which it made shareable.
+/// The statics (global and static variables) of this process, as a file that other PEs map.
 #[derive(Debug)]
 pub struct StaticsFile {
-    /// The file that is mapped where they lie; its size is sealed.
+    /// The file that is mapped in their place; its size is sealed.
     pub file: OwnedFd,
     /// Its bytes.
     pub length: usize,
 }
 
 impl StaticsFile {
-    /// Makes a file of `length` bytes that read as zero, without any page.
+    /// Makes a file of `length` bytes that read as zero, with no page allocated.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn new(length: usize) -> std::io::Result<Self> {
         Ok(Self { file: memory::sealed_file("clearway-statics", length, |_| Ok(()))?, length })
     }
@@ -84,16 +84,16 @@ impl StaticsFile {
 pub struct NearConfig {
     /// This PE's place.
     pub place: usize,
-    /// How many there are.
+    /// PEs of this host that share memory.
     pub places: usize,
-    /// How many PEs the job has on all hosts: each has lines here, which for those of other hosts
-    /// the PEs of this host write as they hear of them.
+    /// PEs of the job on all hosts. Each has lines here; a PE of this host writes those of a PE of
+    /// another host.
     pub owners: usize,
     /// Bytes of each heap, the same for all.
     pub heap: usize,
     /// This PE's statics, if they can be shared.
     pub statics: Option<StaticsFile>,
-    /// How long to wait for the others.
+    /// The longest time to wait for the other PEs.
     pub patience: Duration,
 }
 
@@ -108,11 +108,11 @@ pub struct Near {
 }
 
 impl Near {
-    /// Meets the others. `leader` is the name of the entrance of the PE at place 0, `entrance` this
-    /// PE's own.
+    /// Meets the other PEs and maps their memory. `leader` is the name of the entrance of the PE at
+    /// place 0, `entrance` this PE's own.
     ///
     /// # Errors
-    /// More PEs or longer heaps than can be, who did not come, or what the system refused.
+    /// There are too many PEs or too large heaps, a PE did not come, or the system refused a call.
     pub fn open(
         entrance: Entrance,
         leader: u64,
@@ -137,7 +137,7 @@ impl Near {
         Ok(Self { place: config.place, memory, statics, lives: Mutex::new(lives), waking })
     }
 
-    /// Returns how many PEs there are.
+    /// Returns how many PEs share this memory.
     pub fn places(&self) -> usize {
         self.memory.layout().places
     }
@@ -156,7 +156,7 @@ impl Near {
     /// never used.
     ///
     /// # Errors
-    /// What the system said: `ENOSPC` or `ENOMEM` when memory is short.
+    /// The system's error: `ENOSPC` or `ENOMEM` when memory is short.
     pub fn commit(&self, from: usize, to: usize) -> std::io::Result<()> {
         self.memory.commit(self.place, from, to)
     }
@@ -195,32 +195,31 @@ impl Near {
         self.memory.line(owner, slot, line)
     }
 
-    /// Returns the board of the host.
+    /// Returns the words that all PEs of the host share.
     pub fn board(&self) -> &Board {
         self.memory.board()
     }
 
-    /// Returns how the PEs keep from missing each other.
+    /// Returns how sleepers and wakers avoid lost wake-ups.
     #[inline]
     pub fn waking(&self) -> Waking {
         self.waking
     }
 
-    /// Keeps what this process writes from now on from all others: for a child that `fork` made,
-    /// which is no PE. It allocates nothing.
+    /// Makes later writes of this process private: for a child of `fork`, which is no PE. It
+    /// allocates no memory.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub fn set_apart(&self) -> std::io::Result<()> {
         self.memory.set_apart()
     }
 
-    /// Has `gone` called from now on, by a thread of its own, with the place of each PE that is
-    /// gone: all others at the leader, the leader at all others. Whether it left or died is not to
-    /// be seen here.
+    /// Starts a thread that calls `gone` with the place of each PE that ended. The leader watches all
+    /// other PEs, and these watch the leader. A PE that left and one that died look alike.
     ///
     /// # Errors
-    /// The system has no room for another thread.
+    /// The system cannot start another thread.
     pub fn watch(&self, gone: impl Fn(usize) + Send + 'static) -> Result<(), RuntimeError> {
         let lives =
             self.lives.lock().map(|mut lives| std::mem::take(&mut *lives)).unwrap_or_default();

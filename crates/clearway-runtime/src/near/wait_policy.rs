@@ -1,18 +1,19 @@
-//! How a PE waits for another one: it spins briefly, yields while the processor comes back soon,
-//! and then sleeps.
+//! Decides how a PE waits for another one: it spins briefly, then yields while the processor comes
+//! back soon, then sleeps.
 //!
 //! # Model
-//! What a neighbour stores is seen within 100 ns, so spinning pays if the neighbour runs. Where PEs
-//! outnumber processors it may well not run, and yielding is what lets it. A processor that comes
-//! back late went to somebody who computes; who sleeps is scheduled before who yields.
+//! A neighbour's store is seen within 100 ns, so spinning pays if the neighbour runs. Where PEs
+//! outnumber processors, the neighbour may only run after a yield. A yield that takes long gave the
+//! processor to a thread that computes; then sleeping is better, because the scheduler prefers
+//! threads that wake up to threads that yield.
 //!
-//! Whether a processor is free shows when it is yielded: if it comes back at once nobody else wants
-//! it, and the next wait spins for longer.
+//! A yield shows whether the processor is wanted: if the yield returns at once, no other thread
+//! wants it, and the next wait spins for longer.
 //!
-//! Where somebody else wants the processor, it matters where the PE is that is waited for
-//! ([`Whereabouts`]). One of this processor cannot run before this thread yields. One of another
-//! processor may be about to run there, and a yield here would take longer than that. A wait for
-//! whatever any PE may store cannot know; it learns from the waits before it.
+//! Where another thread wants the processor, the choice depends on where the awaited PE runs
+//! ([`Whereabouts`]). A PE of this processor cannot run before this thread yields. A PE of another
+//! processor may store sooner than a yield returns. A wait that any PE may end cannot know; it learns
+//! from the waits before it.
 //!
 //! # Source
 //! Half a round trip between two processes takes 48 to 74 ns, a yield to nobody 0.4 to 0.8 us, a
@@ -25,65 +26,64 @@ use clearway_proto::base::Nanos;
 
 use crate::clock;
 
-/// Looks one behind the other, without a pause: about 250 ns, for a PE that is just about to. One
-/// pause of this processor takes 30 to 120 ns in a virtual machine (measured), which would be as
-/// long as what is waited for.
+/// Looks in a row without a pause: about 250 ns, for a PE that is about to store. One pause
+/// instruction takes 30 to 120 ns in a virtual machine (measured), as long as the wait itself.
 const PLAIN_LOOKS: u32 = 128;
-/// The first of them, before any question.
+/// The first of them, before the policy is consulted.
 const FIRST_LOOKS: u32 = 4;
 /// Looks for a PE of another processor: about 2 us, longer than a change of processes.
 const LOOKS_ELSEWHERE: u32 = 1_024;
-/// Of this many waits for an unknown PE one looks, although that was in vain before.
+/// One of this many waits for an unknown PE spins, although earlier waits spun in vain.
 const LOOKS_AGAIN: u32 = 8;
 /// Looks with a pause behind them, before the first yield, where nobody else wants the processor:
 /// about 2 us.
 const PAUSED_LOOKS: u32 = 32;
-/// A yield after which the processor came back sooner gave it to nobody, one after which it came
-/// back later did: two changes of processes take 2.3 us or more.
+/// A yield that takes less than the first gave the processor to no other thread; one that takes
+/// more than the second did: two context switches take 2.3 us or more.
 pub(crate) const YIELD_TO_NOBODY: Nanos = Nanos(1_300);
 const YIELD_TO_SOMEBODY: Nanos = Nanos(2_000);
-/// How long to yield at most.
+/// The longest time of yields in one wait.
 const YIELDS: Nanos = Nanos::from_micros(200);
-/// A processor that was yielded for longer went to somebody who computes.
+/// A yield that takes longer gave the processor to a thread that computes.
 const YIELD_LONG: Nanos = Nanos::from_micros(400);
-/// The first nap of who is not woken, and the longest. A nap costs 5 to 10 us of processor time
-/// (measured): at most 1 % of it.
+/// The shortest and the longest sleep of a thread that nobody wakes. A sleep costs 5 to 10 us of
+/// processor time (measured): at most 1 % of the longest.
 const SLEEP_MIN: Nanos = Nanos::from_micros(50);
 const SLEEP_MAX: Nanos = Nanos::from_millis(1);
-/// A nap is this part of the time waited so far, so that it delays what is waited for by no more.
+/// A sleep is this part of the time waited so far, so that it lengthens the wait by no more.
 const SLEEP_PART: u64 = 8;
 
-/// Questions between two yields of a program that tests instead of waiting: where nobody else wants
-/// the processor, where somebody who waits as well does, and where somebody computes. A question
-/// takes 2 to 5 ns, a yield 0.8 us.
+/// Tests between two yields of a program that tests in a loop: where no other thread wants the
+/// processor, where another waiting thread does, and where a computing thread does. A test takes 2
+/// to 5 ns, a yield 0.8 us.
 const TESTS_ALONE: u32 = 1_024;
 const TESTS_CROWDED: u32 = 32;
 const TESTS_COMPUTING: u32 = 65_536;
 
-/// Where the PE is that is waited for.
+/// Where the awaited PE runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whereabouts {
-    /// On the processor of the thread that waits, or at least one of several is.
+    /// On the processor of the waiting thread; of several PEs, at least one.
     Here,
     /// On other processors.
     Elsewhere,
-    /// Any PE may be the one.
+    /// Any PE may end the wait.
     Unknown,
 }
 
-/// Returns the number of the processor on which this thread is.
+/// Returns the number of the processor on which this thread runs.
 pub fn processor() -> usize {
     rustix::thread::sched_getcpu()
 }
 
-/// What this process knows about how to wait.
+/// Chooses between spinning, yielding and sleeping, and learns from the waits of this process.
 #[derive(Debug)]
 pub struct WaitPolicy {
     /// Looks with a pause before the first yield.
     paused_looks: AtomicU32,
-    /// Waits one behind the other that ended behind a yield.
+    /// Waits in a row that ended after a yield.
     yielded: AtomicU32,
-    /// Questions left before the next yield.
+    /// Tests left before the next yield.
     tests: AtomicU32,
 }
 
@@ -97,8 +97,8 @@ impl WaitPolicy {
         }
     }
 
-    /// Looks again and again, as long as that is better than sleeping. Returns whether `ready` was.
-    /// `whereabouts` is asked where somebody else wants the processor.
+    /// Spins and yields as long as that is better than sleeping. Returns whether `ready` returned
+    /// true. `whereabouts` is called only where another thread wants the processor.
     #[inline]
     pub fn spin(
         &self,
@@ -125,7 +125,7 @@ impl WaitPolicy {
         self.yield_until(&mut ready, &whereabouts)
     }
 
-    /// How many looks are better than a yield.
+    /// Returns how many looks are better than a yield.
     fn looks(&self, whereabouts: Whereabouts) -> u32 {
         match whereabouts {
             Whereabouts::Here => 0,
@@ -137,14 +137,14 @@ impl WaitPolicy {
         }
     }
 
-    /// Yields between looks, until that takes long; whether `ready` was.
+    /// Yields between looks until that takes long. Returns whether `ready` returned true.
     #[cold]
     fn yield_until(
         &self,
         ready: &mut dyn FnMut() -> bool,
         whereabouts: &dyn Fn() -> Whereabouts,
     ) -> bool {
-        // Threads may overwrite each other's count; it is a guess.
+        // Threads may overwrite each other's count; an estimate suffices.
         self.yielded.fetch_add(1, Ordering::Relaxed);
         let begin = clock::now();
         let mut before = begin;
@@ -167,8 +167,8 @@ impl WaitPolicy {
         }
     }
 
-    /// Counts a question of a program that waits by asking, and yields now and then: whom it waits
-    /// for may want the processor.
+    /// Counts a test of a program that tests in a loop, and yields now and then, because the awaited
+    /// PE may want the processor.
     #[inline]
     pub fn count_test(&self) {
         // Threads may overwrite each other's count; it only has to go down.
@@ -191,7 +191,7 @@ impl WaitPolicy {
         self.tests.store(next, Ordering::Relaxed);
     }
 
-    /// Returns when `ready` does, which nobody wakes this thread for.
+    /// Waits until `ready` returns true. No other thread has to wake this one.
     #[inline]
     pub fn wait(&self, mut ready: impl FnMut() -> bool) {
         if !self.spin(&mut ready, || Whereabouts::Unknown) {
@@ -200,7 +200,7 @@ impl WaitPolicy {
     }
 }
 
-/// Naps between looks.
+/// Sleeps between looks.
 #[cold]
 fn sleep_until(ready: &mut dyn FnMut() -> bool) {
     let begin = clock::now();
@@ -209,7 +209,7 @@ fn sleep_until(ready: &mut dyn FnMut() -> bool) {
     }
 }
 
-/// Returns how long to nap after this much time waited.
+/// Returns how long to sleep after this much time waited.
 pub(crate) fn sleep_after(waited: Nanos) -> Nanos {
     Nanos((waited.0 / SLEEP_PART).clamp(SLEEP_MIN.0, SLEEP_MAX.0))
 }
