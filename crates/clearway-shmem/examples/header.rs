@@ -1,4 +1,4 @@
-//! Writes the headers of the library below the directory that the only argument names; `cargo xtask
+//! Writes the headers of the library to the directory given as the only argument; `cargo xtask
 //! header` runs it.
 
 use std::path::PathBuf;
@@ -6,8 +6,9 @@ use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
     let directory = env::args_os().nth(1).map(PathBuf::from);
-    let directory =
-        directory.ok_or_else(|| io::Error::other("the directory of the headers is missing"))?;
+    let directory = directory.ok_or_else(|| {
+        io::Error::other("give the directory to write the headers to as the only argument")
+    })?;
     for (path, text) in clearway_shmem::header::files() {
         let path = directory.join(path);
         fs::create_dir_all(path.parent().unwrap_or(&directory))?;

@@ -1,7 +1,7 @@
-"""Queues of OpenSHMEM operations and data, beside shmem4py: communication queues, QOS queues, data queues.
+"""Queues of OpenSHMEM operations and data, for use with shmem4py: communication queues, QOS queues, data queues.
 
-Memory is anything with a buffer: arrays of NumPy, those of shmem4py included, which are symmetric, or bytearray. An
-element's type is that of the buffer; its address is what the library gets.
+Memory is any object with a buffer: bytearray, or an array of NumPy or shmem4py (the latter are symmetric). The type of
+elements is that of the buffer.
 
     from shmem4py import shmem
     import clearway_shmem_queue as queues

@@ -1,17 +1,17 @@
 /*
- * Counts random numbers in a table that is spread over all PEs: each update adds one to a word of a random PE.
+ * Builds a histogram in a table that is distributed over all PEs: each update increments a word of a random PE.
  *
  *     oshcc -O2 -o histogram histogram.c && oshrun -n 4 ./histogram -n 1000000 -w 10000 -s 1 -m queue
  *
  * Modes: queue (a communication queue), session (a context in a session), plain (atomic increments). Every PE then
- * counts for itself what it should have got, and the program fails where a word differs.
+ * computes its part of the table by itself, and the program fails if a word differs.
  */
 #include <shmem.h>
 #include <shmem_queue.h>
 
 #include "seeded.h"
 
-/* An update: the PE in the upper half, the word in the lower one. */
+/* Draws the updates of a PE: target PE in the upper half, word in the lower half. */
 static uint64_t *draw(struct options options, int pe, int pes)
 {
     uint64_t *updates = malloc(options.updates * sizeof *updates);
@@ -32,7 +32,7 @@ static int with_queue(const uint64_t *updates, uint64_t count, long *table)
     for (uint64_t i = 0; i < count; i++) {
         long one = 1;
         int pe = (int) (updates[i] >> 32);
-        /* A full queue has room again after some progress. */
+        /* Progress makes room in a full queue. */
         while (shmem_queue_comm_push(queue, &table[(uint32_t) updates[i]], &one, 1, pe, SHMEM_OP_ATOMIC_ADD) != 0)
             if (shmem_queue_progress(queue) < 0)
                 return 1;
@@ -63,7 +63,7 @@ static int plain(const uint64_t *updates, uint64_t count, long *table)
     return 0;
 }
 
-/* Words that do not hold what all PEs should have added. */
+/* Returns how many words differ from the expected sums. */
 static uint64_t wrong_words(struct options options, int me, int pes, const long *table)
 {
     long *expected = calloc(options.words, sizeof *expected);

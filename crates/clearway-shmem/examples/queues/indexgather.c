@@ -1,18 +1,18 @@
 /*
- * Gathers random words of a table that is spread over all PEs. Each PE sends requests through a data queue, the owner
- * of a word pops them and answers with a put through a communication queue.
+ * Gathers random words of a table that is distributed over all PEs. Each PE sends requests through a data queue. The
+ * owner of a word pops them and answers with a put through a communication queue.
  *
  *     oshcc -O2 -o indexgather indexgather.c && oshrun -n 4 ./indexgather -n 100000 -w 10000 -s 1
  *
- * A PE that has sent all its requests still answers those of others, until the data queue says that no PE sends any
- * more and that none is on its way. Every word is then compared with what its owner has there.
+ * A PE that has sent all its requests still answers those of others, until the data queue reports that no PE has more
+ * to send and none is in flight. Every word is then compared with its owner's.
  */
 #include <shmem.h>
 #include <shmem_queue.h>
 
 #include "seeded.h"
 
-/* A request: who asks, for which word, and where the answer goes. */
+/* A request: the requesting PE, the word, and the index of the result. */
 struct request {
     uint32_t pe, slot;
     uint64_t word;
@@ -23,7 +23,7 @@ static uint64_t value_of(int pe, uint64_t word)
     return ((uint64_t) pe + 1) << 40 | word;
 }
 
-/* Pops and answers what is there. */
+/* Pops and answers the requests that have arrived. */
 static int serve(shmem_queue_t requests, shmem_queue_t answers, const uint64_t *table, uint64_t *result)
 {
     struct request request;
@@ -50,7 +50,7 @@ static int gather(struct options options, int me, int pes, const uint64_t *table
     for (uint64_t i = 0; i < options.updates; i++) {
         int owner = (int) number_below(&state, (uint64_t) pes);
         struct request request = {(uint32_t) me, (uint32_t) i, number_below(&state, options.words)};
-        /* Where there is no room, others wait for this PE's answers, as it waits for theirs. */
+        /* A full queue means that others may wait for this PE's answers too. */
         int pushed;
         while ((pushed = shmemx_queue_data_pushmem(requests, &request, sizeof request, owner)) != 0)
             if (pushed != SHMEMX_EAGAIN || serve(requests, answers, table, result) != 0)

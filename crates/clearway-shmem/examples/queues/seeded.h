@@ -1,4 +1,4 @@
-/* Options and random numbers of the examples of queues. */
+/* Options and random numbers for the examples of queues. */
 #ifndef SEEDED_H
 #define SEEDED_H
 
@@ -13,7 +13,7 @@ struct options {
     const char *mode;
 };
 
-/* Reads `-s SEED -w WORDS -n UPDATES -m MODE`, each of which may be missing. */
+/* Parses `-s SEED -w WORDS -n UPDATES -m MODE`; each is optional. */
 static inline struct options options_of(int argc, char **argv, const char *mode)
 {
     struct options options = {1, 10000, 1000000, mode};
@@ -30,7 +30,7 @@ static inline struct options options_of(int argc, char **argv, const char *mode)
     return options;
 }
 
-/* The numbers of SplitMix64. */
+/* Returns the next number of SplitMix64. */
 static inline uint64_t next_number(uint64_t *state)
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
@@ -39,13 +39,13 @@ static inline uint64_t next_number(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* A number below `limit`, which has at most 32 bits. */
+/* Returns a number below `limit`, which has at most 32 bits. */
 static inline uint64_t number_below(uint64_t *state, uint64_t limit)
 {
     return (next_number(state) >> 32) * limit >> 32;
 }
 
-/* What PE `pe` draws from. */
+/* Returns the initial state of PE `pe`. */
 static inline uint64_t state_of(uint64_t seed, int pe)
 {
     uint64_t state = seed * 0x100000001b3u + (uint64_t) pe;

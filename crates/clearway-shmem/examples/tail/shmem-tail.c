@@ -1,13 +1,14 @@
 /*
- * shmem-tail: what bulk traffic does to small operations, with one class for both and with a class for each.
+ * shmem-tail: measures how bulk traffic delays small operations, with one class for both and with a class for each.
  *
- * A seeded draw splits the PEs into victims and congestors. Victims time small operations on other victims at intended times, so that a late one
- * does not hide those behind it. Each pattern is measured isolated, and then beside each congestor; congestors put 64 KiB blocks, as many as their
- * window holds. A congestor alone gives the rate that its bulk would have had. The figure is congested p99 over isolated p99.
+ * A seeded draw splits the PEs into victims and congestors. Victims start small operations on other victims at intended times and measure latency
+ * from these, so that a late operation does not hide the delay of those after it. Each pattern is measured isolated, and then with each congestor.
+ * Congestors put blocks of 64 KiB, as many as their window holds; each is also measured alone, for its bandwidth without victims. The figure is
+ * congested p99 over isolated p99.
  *
  *     oshcc -O2 -o shmem-tail shmem-tail.c && oshrun -n 8 ./shmem-tail --out tail && clearway report tail
  *
- * The source is the benchmark of the queues with service classes: victims put, get, fetch-add and put with wait, congestors incast and all-to-all.
+ * Source: the benchmark of queues with service classes: victims put, get, fetch-add and put with wait; congestors incast and all-to-all.
  */
 #include <shmem.h>
 #include <shmemx.h>
@@ -20,7 +21,7 @@
 #include <unistd.h>
 
 enum { PES_MAX = 4096, BLOCK_MAX = 1 << 20, POINTS = 100 };
-/* From one point of a chart to the next: 99 steps to a ten-thousandth. */
+/* The ratio of neighbouring points of a chart: 99 steps lead to a ten-thousandth. */
 static const double STEP = 0.911163;
 
 static const char *const VICTIMS[] = {"put", "get", "fetch-add", "put-wait"};
@@ -38,7 +39,7 @@ static struct {
     const char *out;
 } asked = {{1, 1, 1, 1}, {1, 1, 1}, {1, 1}, 200, 32, 65536, 0.02, 1, NULL};
 
-/* Who is who: the first of `order` are the victims. */
+/* The first `victims` entries of `order` are the victims. */
 static int me, pes, victims, order[PES_MAX], place;
 /* Symmetric. */
 static double *latencies;
@@ -90,7 +91,7 @@ static void refuse(const char *what, const char *works)
     shmem_global_exit(2);
 }
 
-/* Sets the names of a list that are given, and clears the others. */
+/* Sets the entries of a list that are given, and clears the others. */
 static void choose(const char *option, const char *text, const char *const *names, int *set, int count)
 {
     char copy[256], *rest = copy, *name;
@@ -184,14 +185,14 @@ static void draw_roles(void)
         order[i] = order[other];
         order[other] = kept;
     }
-    /* Pairs of victims, and at least two congestors. */
+    /* Victims in pairs, and at least two congestors. */
     victims = pes / 2 / 2 * 2;
     for (int i = 0; i < pes; i++)
         if (order[i] == me)
             place = i;
 }
 
-/* One operation of a victim; the intended time is its beginning. */
+/* Runs one operation of a victim; its latency begins at the intended time. */
 static void operate(int pattern, shmem_ctx_t ctx, int peer, long turn)
 {
     switch (pattern) {
@@ -212,7 +213,7 @@ static void operate(int pattern, shmem_ctx_t ctx, int peer, long turn)
     }
 }
 
-/* The other half of a pair, which answers. */
+/* Runs the answering half of a pair. */
 static void answer(shmem_ctx_t ctx, int peer, long turn)
 {
     shmem_long_wait_until(&words[FLAG], SHMEM_CMP_GE, turn);
@@ -223,7 +224,7 @@ static void be_victim(int pattern, shmem_ctx_t ctx)
 {
     int peer = order[place ^ 1], answers = pattern == PUT_WAIT && place % 2 == 1;
     unsigned long state = asked.seed ^ (unsigned long) (me + 1) << 32;
-    /* Victims do not all begin at one instant. */
+    /* Victims begin at different times. */
     double begin = now() + asked.gap_s * (double) (drawn(&state) % 1024) / 1024;
     for (long i = 0; i < asked.messages; i++) {
         if (answers) {
@@ -240,7 +241,7 @@ static void be_victim(int pattern, shmem_ctx_t ctx)
             latencies[i] = -1;
 }
 
-/* Puts blocks until a victim says stop, or until `until`. */
+/* Puts blocks until a victim stores stop, or until `until`. */
 static void be_congestor(int congestor, shmem_ctx_t ctx, double until)
 {
     int own = place - victims, others = pes - victims;
@@ -280,7 +281,7 @@ static double at_rank(const double *sorted, long count, double rank)
     return sorted[at < 0 ? 0 : at >= count ? count - 1 : at];
 }
 
-/* Sorts what all victims measured, in us; the quantiles, and the interval of the 99th (order statistics, 95 %). */
+/* Sorts the latencies of all victims, in us; returns quantiles, and the interval of the 99th percentile (order statistics, 95 %). */
 static struct summary summarise(double **sorted)
 {
     double *all = malloc(sizeof *all * (size_t) asked.messages * (size_t) victims);
@@ -293,7 +294,7 @@ static struct summary summarise(double **sorted)
     for (long i = 0; i < count; i++)
         all[i] *= 1e6;
     qsort(all, (size_t) count, sizeof *all, ascending);
-    /* Ranks that the 99th percentile may have: 1.96 standard deviations of a binomial, its root by Newton's steps. */
+    /* Ranks of the interval: 1.96 standard deviations of a binomial, with the root by Newton's method. */
     double variance = count * 0.99 * 0.01, root = 1 + variance;
     for (int i = 0; i < 60; i++)
         root = (root + variance / root) / 2;
@@ -331,7 +332,7 @@ static void figure(const char *name, int class, const char *pattern, const char 
     fprintf(report, ",\"samples\":%ld,\"source\":\"measured by shmem-tail, from the intended time of each operation\"}", samples);
 }
 
-/* Lines of the chart: the share of operations that took longer. */
+/* Writes a curve of the chart: the share of operations that took longer. */
 static char *survival;
 static size_t survival_length;
 static FILE *survival_file;
@@ -346,7 +347,7 @@ static void curve(int class, const char *pattern, const char *congestor, const c
     long last = -1;
     double share = 1;
     for (int i = 0; i < POINTS; i++, share *= STEP) {
-        /* As many points in each tenfold of the tail. */
+        /* The same number of points in each decade of the tail. */
         long at = count - 1 - (long) ((count - 1) * share);
         if (at == last)
             continue;
@@ -356,7 +357,7 @@ static void curve(int class, const char *pattern, const char *congestor, const c
     fprintf(survival_file, "]}");
 }
 
-/* Runs a phase; PE 0 gets what the victims measured. */
+/* Runs a phase; PE 0 gets the latencies of the victims. */
 static struct summary phase(int pattern, int class, int congestor, double **sorted)
 {
     int is_victim = place < victims;
@@ -371,7 +372,7 @@ static struct summary phase(int pattern, int class, int congestor, double **sort
             wait_until_time(now() + 0.2);
         be_victim(pattern, ctx);
         shmem_ctx_quiet(ctx);
-        /* Each victim stops some congestors, the last one of them lets all stop. */
+        /* The last victim to end stops all congestors. */
         long done = shmem_long_atomic_fetch_add(&words[WORDS - 1], 1, order[0]) + 1;
         if (done == victims)
             for (int i = victims; i < pes; i++)
@@ -388,7 +389,7 @@ static struct summary phase(int pattern, int class, int congestor, double **sort
     return s;
 }
 
-/* Bytes a second of all congestors in the last phase. */
+/* Returns the bytes per second of all congestors in the last phase. */
 static double bulk_rate(void)
 {
     double rate = 0;

@@ -7,13 +7,12 @@ use crate::constants::{
     THREAD_FUNNELED, THREAD_MULTIPLE, THREAD_SERIALIZED, THREAD_SINGLE, VENDOR, VERSION,
 };
 
-/// `SHMEM_MAX_NAME_LEN`: as long as that of other libraries, for programs that fix the size of a
-/// buffer.
+/// `SHMEM_MAX_NAME_LEN`: the same as in other libraries, for programs with buffers of fixed size.
 pub(crate) const NAME_LENGTH_MAX: usize = 64;
 
-/// Types, and what compilers call their extensions.
+/// Types, with the compilers' keywords for extensions.
 pub(super) const TYPES: &str = "\
-/* A context and a team are pointers to what the library keeps of them. */
+/* Opaque handles of contexts and teams. */
 typedef struct clearway_context *shmem_ctx_t;
 typedef struct clearway_team *shmem_team_t;
 
@@ -25,7 +24,7 @@ typedef struct {
     size_t total_ops;
 } shmem_ctx_session_config_t;
 
-/* Complex numbers of C, which compilers of C++ know as well. */
+/* Complex numbers of C, as an extension in C++. */
 __extension__ typedef float _Complex clearway_complexf;
 __extension__ typedef double _Complex clearway_complexd;
 

@@ -54,7 +54,7 @@ pub(super) fn macros(all: &[Function]) -> String {
 pub(super) fn text(all: &[Function]) -> String {
     let mut text = String::from(BEGIN);
     text.push_str(
-        "/* The first and the second argument; what is not evaluated has no effect. */\n\
+        "/* The first and the second argument, for _Generic, which does not evaluate them. */\n\
          #define CLEARWAY_FIRST(...) CLEARWAY_FIRST_OF(__VA_ARGS__, 0)\n\
          #define CLEARWAY_FIRST_OF(first, ...) first\n\
          #define CLEARWAY_SECOND(...) CLEARWAY_SECOND_OF(__VA_ARGS__, 0, 0)\n\
@@ -62,12 +62,12 @@ pub(super) fn text(all: &[Function]) -> String {
     );
     text.push_str(&macros(all));
     text.push_str(
-        "/* With a context or without; other arguments have one type only. */\n\
+        "/* With or without a context; the other arguments have a single type. */\n\
          #define shmem_signal_add(...) \\\n    \
          _Generic((CLEARWAY_FIRST(__VA_ARGS__)), shmem_ctx_t: shmem_ctx_signal_add, default: shmem_signal_add)(__VA_ARGS__)\n\
          #define shmem_signal_set(...) \\\n    \
          _Generic((CLEARWAY_FIRST(__VA_ARGS__)), shmem_ctx_t: shmem_ctx_signal_set, default: shmem_signal_set)(__VA_ARGS__)\n\n\
-         /* A team, or the active set of programs that are older than teams. */\n\
+         /* With a team, or with an active set (deprecated). */\n\
          #define shmem_sync(...) \\\n    \
          _Generic((CLEARWAY_FIRST(__VA_ARGS__)), shmem_team_t: shmem_team_sync, default: shmem_sync)(__VA_ARGS__)\n\n",
     );

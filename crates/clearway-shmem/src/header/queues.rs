@@ -59,21 +59,21 @@ fn enumerations() -> [(&'static str, Vec<(&'static str, i64)>); 7] {
 
 /// The types that C has for queues.
 const TYPES: &str = "\
-/* A queue: what the library keeps of it. */
+/* The opaque handle of a queue. */
 typedef struct shmemx_queue *shmemx_queue_t;
 #define SHMEMX_QUEUE_INVALID ((shmemx_queue_t) 0)
 
-/* What a queue shall be. Where two names stand for one field, the second is another source's. */
+/* The configuration of a queue. Where a field has two names, the second is that of another source. */
 typedef struct shmem_queue_config {
     shmemx_queue_type_t qtype;
     __extension__ union {
         shmemx_queue_sharing_t sharing_model;
         shmemx_queue_sharing_t thread_model;
     };
-    uint64_t max_elems;   /* communication queues: elements outstanding at most; 0: any number */
-    uint64_t max_bytes;   /* data queues: bytes that wait from one PE to another; 0: 64 KiB */
-    shmemx_qos_t qos_class; /* counts for QOS queues, and where mask has SHMEMX_QCFG_QOS */
-    double timeout_flush; /* seconds that an element waits at most; 0: as the class has it */
+    uint64_t max_elems;   /* communication queues: limit of outstanding elements; 0: none */
+    uint64_t max_bytes;   /* data queues: limit of bytes buffered from one PE to another; 0: 64 KiB */
+    shmemx_qos_t qos_class; /* used by QOS queues, and where mask has SHMEMX_QCFG_QOS */
+    double timeout_flush; /* longest wait of an element, in seconds; 0: the default of the class */
     shmemx_op_type_t op_type; /* hints */
     shmemx_pe_type_t pe_type;
     __extension__ union {
@@ -87,28 +87,28 @@ typedef struct shmem_queue_config {
     long reserved[4];
 } shmemx_queue_config_t;
 
-/* What a queue is and did. */
+/* The attributes and statistics of a queue. */
 typedef struct shmem_queue_attrib {
     uint64_t queue_id;
     uint64_t outstanding_elems;
-    uint64_t available_elems; /* UINT64_MAX: any number */
+    uint64_t available_elems; /* UINT64_MAX: no limit */
     shmemx_qos_t granted_class;
-    int granted_mark; /* the DSCP of its packets; -1: it sends none */
+    int granted_mark; /* the DSCP of its packets; -1: no packets */
     uint64_t elements, messages, bytes;
-    uint64_t closed_full, closed_deadline, closed_flush; /* why its messages left */
-    uint64_t p50_ns, p99_ns; /* from a push until it was known to be complete; 0: not measured */
+    uint64_t closed_full, closed_deadline, closed_flush; /* messages by the reason why they were sent */
+    uint64_t p50_ns, p99_ns; /* time from a push to its known completion; 0: not measured */
     uint64_t reserved[2];
 } shmemx_queue_attr_t;
 
-/* What became of the class that a context asked for. */
+/* The class that a context asked for, and the one that it got. */
 typedef struct {
     shmemx_qos_t asked;
-    shmemx_qos_t granted; /* never above the one that was asked for */
-    int mark;             /* the DSCP of its packets; -1: it sends none */
+    shmemx_qos_t granted; /* never above the class asked for */
+    int mark;             /* the DSCP of its packets; -1: no packets */
     int reserved[5];
 } shmemx_grant_t;
 
-/* An operation with more than two pointers. */
+/* An operation for shmemx_queue_push_op. */
 typedef struct {
     uint64_t op; /* shmemx_op_type_t */
     int pe;
@@ -117,10 +117,10 @@ typedef struct {
     void *dest;
     const void *source;
     size_t nelems;
-    ptrdiff_t dst, sst; /* IPUT, IGET: elements from one to the next */
-    const void *cond;   /* COMPARE_SWAP */
-    void *fetch;        /* where fetched values go, at once */
-    uint64_t *sig_addr; /* a signal behind everything pushed to the PE; null: none */
+    ptrdiff_t dst, sst; /* IPUT, IGET: strides in elements */
+    const void *cond;   /* COMPARE_SWAP: the value to compare with */
+    void *fetch;        /* destination of fetched values, valid after a flush of the queue */
+    uint64_t *sig_addr; /* signal sent after all operations pushed to the PE; null: none */
     uint64_t signal;
     int sig_op;
     long reserved[4];
