@@ -56,22 +56,22 @@ pub(crate) enum StaticsWish {
 /// The help of `SHMEM_INFO`.
 pub(crate) const VARIABLES: &str = "\
 SHMEM_SYMMETRIC_SIZE  bytes of each PE's symmetric heap, with k, m, g or t (default 1g, less where memory is short)
-SHMEM_DEBUG           check arguments, and say what was wrong (default 0)
+SHMEM_DEBUG           check arguments, and report errors (default 0)
 SHMEM_VERSION         print the version of the library (default 0)
 SHMEM_INFO            print these lines (default 0)
 SHMEM_STATICS         auto or private: whether variables of the executable are symmetric (default auto)
 SHMEM_NEAR            how many PEs of consecutive numbers share memory (default: all of a host)
 SHMEM_CLASS           high, medium, low or scavenger: the class of traffic between hosts (default medium)
-SHMEM_WIRE            auto, udp or ofi: what carries it (default auto)
-SHMEM_INSECURE        do not seal it (default 0)
+SHMEM_WIRE            auto, udp or ofi (libfabric): transport between hosts (default auto)
+SHMEM_INSECURE        do not seal traffic between hosts (default 0)
 
-SHMEMX_QUEUE_THRESHOLD bytes at which operations of queues and sessions leave together, 0 for each alone (default 4k)";
+SHMEMX_QUEUE_THRESHOLD bytes at which queues and sessions send a message, 0 for no aggregation (default 4k)";
 
 impl Settings {
     /// Reads the process environment.
     ///
     /// # Errors
-    /// The sentence for a value that is none.
+    /// A variable has a wrong value; the sentence says what works.
     pub(crate) fn read() -> Result<Self, String> {
         Self::parse(|name| env::var(name).ok())
     }

@@ -1,4 +1,4 @@
-//! What records of far PEs do to this PE's memory.
+//! Applies records of far PEs to this PE's memory.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -16,7 +16,7 @@ use crate::address::{Caller, PREFETCH_AHEAD, Place, Segment};
 use crate::job::Job;
 use crate::word::Integer;
 
-/// Bytes of a line, by which PEs wait for each other.
+/// Bytes of a line, on which PEs wait for each other.
 pub(super) const LINE: usize = 64;
 
 /// Returns where a line lies in its segment.
@@ -24,7 +24,7 @@ pub(super) const fn line_offset(owner: usize, slot: usize, line: usize) -> u64 {
     (((owner * SLOTS + slot) * LINES + line) * LINE) as u64
 }
 
-/// The bytes of a line: its epoch, and what goes with it.
+/// Returns the bytes of a line: its epoch and its payload.
 pub(super) fn line_bytes(line: &Line) -> [u8; LINE] {
     let mut bytes = [0; LINE];
     let epoch = u64::from(line.epoch.load(Ordering::Acquire));
@@ -37,7 +37,7 @@ pub(super) fn line_bytes(line: &Line) -> [u8; LINE] {
     bytes
 }
 
-/// This PE, as records and events reach it.
+/// This PE as the target of records and events.
 pub(super) struct Local<'a> {
     pub(super) far: &'a Far,
     pub(super) job: &'static Job,
@@ -57,7 +57,7 @@ impl Local<'_> {
         if is_line { Ok(self.job.near.line(owner, slot, line)) } else { Err(Fault::Malformed) }
     }
 
-    /// Writes what a far PE says in its line.
+    /// Writes the line of a far PE.
     fn put_line(&self, at: FarPlace, bytes: &[u8]) -> Result<(), Fault> {
         let line = self.line(at)?;
         let mut rest = ByteReader::new(bytes);

@@ -1,4 +1,4 @@
-//! PEs of other hosts: small operations are gathered as records, which the target's processor
+//! Reaches PEs of other hosts: gathers small operations as records, which the target's processor
 //! applies in order.
 //!
 //! # Model
@@ -6,21 +6,22 @@
 //! thread of the program -- push --> Lane: open buffer -- close --> engine and wire --> peer
 //!                                   one for each peer and class    stepped by threads that wait
 //! ```
-//! A *lane* is a stream of elements to one peer in one class, numbered by how many were issued. Its
-//! open buffer is sent when no message of the lane is under way and none was sent in the last 8 us,
-//! when it is full, and when a thread waits. So a lone operation leaves at once, and a loop of them
-//! fills messages: the 8 us become up to 64 while they end with many elements. After a `quiet` that completed a single message, the next operation waits
-//! for another `quiet`, so that one message carries both it and the request to confirm it. The next
-//! poll, at the latest one of the progress thread, ends that wait. Contexts of one class share lanes: a
-//! fence has nothing to do, and `quiet` waits until as many elements ended as were issued.
+//! A *lane* is a stream of elements to one peer in one class, with sequential numbers. Its open buffer
+//! is sent when no message of the lane is under way and none was sent in the last 8 us, when it is
+//! full, and when a thread waits. So a lone operation leaves at once, and a loop of operations fills
+//! messages: the 8 us become up to 64 while they end with many elements. After a `quiet` that
+//! completed a single message, the next operation waits for another `quiet`, so that one message
+//! carries the operation and the request to acknowledge it. The next poll, at the latest one of the
+//! progress thread, ends that wait. Contexts of one class share lanes. So a fence has nothing to do,
+//! and `quiet` waits until all issued elements have ended.
 //!
-//! Long puts and gets are as many elements as it takes.
+//! Long puts and gets are split into several elements.
 //!
 //! # Invariants
-//! I1. A lane's lock is taken before the engine's, never behind it.
+//! I1. A lane's lock is taken before the engine's, never after it.
 //!
 //! # Not here
-//! Messages, credits, repetitions ([`clearway_proto::queue`]); who drives the engine
+//! Messages, credits, retransmission ([`clearway_proto::queue`]); the threads that drive the engine
 //! ([`clearway_runtime::attend`]).
 
 mod apply;
@@ -51,30 +52,29 @@ use crate::address::{Caller, Segment};
 use crate::job::{self, Job};
 use crate::team::SLOT_WORDS;
 
-/// The class of what PEs say to each other in collectives.
+/// The class of messages of collectives.
 const LINES_CLASS: Class = Class::LowLatency;
-/// Batches of a class that the wire may hold at once; beyond it pushing waits.
+/// Batches of a class that the wire may hold at once; at this limit a push waits.
 const BATCHES: u32 = 64;
 /// Bytes under way that are more than the network carries in the time of a wake-up: they take 50 us at
 /// 10 Gb/s.
 const BULK: u64 = 64 << 10;
-/// How long a lane gathers after it was closed, although nothing is under way any more: a message
-/// costs a few us, and a loop of operations makes the next one within less.
+/// How long a lane gathers after it was closed, even if nothing is under way: a message costs a few
+/// us, and a loop issues its next operation sooner.
 const GATHER: Nanos = Nanos::from_micros(8);
-/// The longest that it gathers where loops fill messages and the class allows for it: as long as a
-/// loop takes for a message of 8 KiB.
+/// The longest time of gathering where loops fill messages and the class allows it: as long as a loop
+/// takes for a message of 8 KiB.
 const GATHER_MOST: Nanos = Nanos::from_micros(64);
 /// Gathering takes at most this part of a class's deadline.
 const GATHER_SHARE: u64 = 10;
-/// Elements of a message that a loop made, and of one that no loop made.
+/// Elements of a message that shows a loop, and of one that shows none.
 const OF_LOOP: u32 = 32;
 const OF_NO_LOOP: u32 = 8;
 /// Elements between two looks at the clock, which takes as long as an element, in a loop.
 const CLOCK_EVERY: u32 = 8;
-/// How long a PE waits at its end for PEs that may be gone: many times a round trip between busy
-/// processors.
+/// How long a PE that ends waits for PEs that may be gone: many round trips between busy processors.
 const PARTING: Nanos = Nanos::from_millis(1_000);
-/// How long it answers them: a few times what a stream waits until it asks again.
+/// How long it still answers them: a few times the interval at which a stream asks again.
 const LAST_ANSWERS: Nanos = Nanos::from_millis(20);
 
 /// A stream of elements to one peer in one class.
@@ -83,23 +83,23 @@ struct Lane {
     peer: Rank,
     class: Class,
     issued: AtomicU64,
-    /// How many of them were closed.
+    /// How many issued elements were closed.
     closed: AtomicU64,
     ended: AtomicU64,
     is_under_way: AtomicBool,
-    /// When it was closed last, and how long it gathers from then on.
+    /// The time of the last close, and how long it gathers from then on.
     closed_at: AtomicU64,
     gather_ns: AtomicU64,
-    /// It is among those that are closed when their time has come.
+    /// It is in the list of lanes to close at their time.
     is_listed: AtomicBool,
     /// Messages since the last `quiet`.
     messages: AtomicU32,
-    /// The last `quiet` completed a single message: what is open waits for another one. A hint, which
-    /// is wrong for at most one poll.
+    /// The last `quiet` completed a single message, so open elements wait for the next `quiet`. A
+    /// hint, which is wrong for at most one poll.
     is_completed_next: AtomicBool,
 }
 
-/// What is not closed yet.
+/// Elements that are not closed yet.
 struct OpenLane {
     open: OpenBuffer,
     buffer: Box<[u8]>,
@@ -132,7 +132,7 @@ impl Lane {
         self.state.lock()
     }
 
-    /// Returns whether its elements should wait for those that follow.
+    /// Returns whether its elements should wait for later ones.
     fn gathers(&self) -> StreamState {
         let closed_at = LocalNs(self.closed_at.load(Ordering::Relaxed));
         if self.is_under_way.load(Ordering::Acquire)
@@ -179,14 +179,14 @@ impl Lane {
     }
 }
 
-/// Memory of the wire for closed buffers of a class.
+/// Registered memory for closed buffers of a class.
 #[derive(Default)]
 struct BatchMemory {
     region: Option<RegionId>,
     free: Vec<u32>,
 }
 
-/// What a PE sent to PEs of other hosts.
+/// Counts of messages and elements that a PE sent to PEs of other hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FarTraffic {
     /// Messages with elements.
@@ -195,7 +195,7 @@ pub struct FarTraffic {
     pub elements: u64,
 }
 
-/// The way to far PEs.
+/// The engine, wire and lanes to far PEs.
 pub(crate) struct Far {
     engine: SharedEngine<QueueNode>,
     descriptors: Option<WakeDescriptors>,
@@ -207,12 +207,12 @@ pub(crate) struct Far {
     /// Bytes of batches under way.
     batch_bytes: AtomicU64,
     tickets: Tickets,
-    /// Lanes that are to be closed when they have gathered long enough.
+    /// Lanes to close after they have gathered long enough.
     idle: Mutex<Vec<(Rank, Class)>>,
     has_idle: AtomicBool,
     /// Messages of elements that were closed.
     messages: AtomicU64,
-    /// Lanes that have something open.
+    /// Lanes with open elements.
     open_lanes: AtomicU32,
     /// The first PE of each PE's host.
     leaders: Vec<usize>,
@@ -227,11 +227,11 @@ impl std::fmt::Debug for Far {
 }
 
 impl Far {
-    /// Puts an engine on `wire`. `leaders` has the first PE of each PE's host; messages leave at
-    /// `threshold` bytes, or as long as they can be.
+    /// Starts an engine on `wire`. `leaders` has the first PE of each PE's host. Messages leave at
+    /// `threshold` bytes, or at their longest.
     ///
     /// # Errors
-    /// The sentence why the wire does not do.
+    /// The wire cannot carry OpenSHMEM; the sentence says why.
     pub(crate) fn new(
         wire: FarWire,
         me: usize,
@@ -272,10 +272,10 @@ impl Far {
         })
     }
 
-    /// Has a thread of its own answer far PEs while this program does not.
+    /// Starts the progress thread, which answers far PEs while the program computes.
     ///
     /// # Errors
-    /// The sentence for a system that has no room for a thread.
+    /// The system cannot start a thread.
     pub(crate) fn attend(&'static self, job: &'static Job) -> Result<(), String> {
         let mut local = Local { far: self, job };
         let attend = move || {
@@ -287,17 +287,17 @@ impl Far {
         thread.map(drop).map_err(|error| format!("the system refused a thread: {error}"))
     }
 
-    /// Ends the use of the wire: the process ends, and libraries with it.
+    /// Ends the use of the wire, before the process unloads libraries.
     pub(crate) fn end(&self) {
         self.engine.end();
     }
 
-    /// Returns what the wire is, for a person.
+    /// Returns a description of the wire for a person.
     pub(crate) fn description(&self) -> &str {
         &self.description
     }
 
-    /// Returns what the wire makes of `class`.
+    /// Returns the class that the wire grants for `class`.
     pub(crate) fn granted(&self, class: Class) -> Granted {
         self.classes[class.index()]
     }
@@ -329,7 +329,7 @@ impl Far {
         lanes.filter_map(|lane| lane.get().map(|lane| &**lane))
     }
 
-    /// Appends `element` to a lane, and closes it if that is due. Returns how many were issued to
+    /// Appends `element` to a lane, and closes the lane if it is due. Returns how many were issued to
     /// the lane.
     #[inline]
     fn push(&self, pe: usize, class: Class, element: Element<'_>) -> u64 {
@@ -348,7 +348,7 @@ impl Far {
         issued
     }
 
-    /// Appends `element` to the open buffer of a lane, behind closing one that is full. Returns how
+    /// Appends `element` to the open buffer of a lane, after closing a full one. Returns how
     /// many were issued to the lane.
     #[inline]
     fn append(&self, lane: &Lane, state: &mut OpenLane, element: Element<'_>) -> u64 {
@@ -376,7 +376,7 @@ impl Far {
         lane.issued.swap(issued, Ordering::SeqCst);
     }
 
-    /// Has `lane` closed when its time has come, by whoever polls.
+    /// Lists `lane`, so that a thread that polls closes it at its time.
     fn list(&self, lane: &Lane) {
         // Most of those who come find it listed, and loops come here with each element.
         if !lane.is_listed.load(Ordering::SeqCst) && !lane.is_listed.swap(true, Ordering::AcqRel) {
@@ -388,7 +388,7 @@ impl Far {
         }
     }
 
-    /// Sends what a lane gathered.
+    /// Sends the elements that a lane gathered.
     fn close(&self, lane: &Lane, state: &mut OpenLane) {
         let Ok(job) = job::installed() else { return };
         if let Some(mut locked) = self.issue(job, lane, state) {
@@ -398,8 +398,8 @@ impl Far {
         }
     }
 
-    /// Sends what a lane gathered, unless another thread has the lane, which then sends it, or no
-    /// memory is free. Returns whether it has to be tried again.
+    /// Sends the elements that a lane gathered, unless another thread holds the lane, which then sends
+    /// them, or no memory is free. Returns whether the caller has to try again.
     fn try_close(&self, lane: &Lane, cause: ClosingCause) -> bool {
         let (Ok(job), Some(mut state)) = (job::installed(), lane.state.try_lock()) else {
             return true;
@@ -417,9 +417,9 @@ impl Far {
         !has_memory
     }
 
-    /// Gives the engine what a lane gathered, and returns the engine; none if that is nothing. Waits
-    /// for memory, and lets other threads have the engine meanwhile: what is urgent does not wait
-    /// for the credit of a bulk transfer.
+    /// Gives the engine the elements of a lane, and returns the engine, or none if there are no
+    /// elements. Waits for memory without the engine's lock, so that urgent traffic does not wait for
+    /// the credit of a bulk transfer.
     fn issue(
         &self,
         job: &'static Job,
@@ -440,8 +440,7 @@ impl Far {
         }
     }
 
-    /// Gives the engine what a lane gathered, which is something, if memory is free. Returns whether
-    /// it is.
+    /// Gives the engine the elements of a lane that has some, if memory is free. Returns whether it is.
     fn try_issue(
         &self,
         locked: &mut LockedEngine<QueueNode>,
@@ -466,7 +465,7 @@ impl Far {
         true
     }
 
-    /// Has what was issued leave, and then looks at what arrived.
+    /// Sends what was issued, and then handles what arrived.
     fn leave(&self, job: &'static Job, locked: &mut LockedEngine<QueueNode>) {
         let mut local = Local { far: self, job };
         locked.flush(&mut local);
@@ -534,7 +533,7 @@ impl Far {
         }
     }
 
-    /// Closes the lanes whose time has come.
+    /// Closes the lanes that have gathered long enough.
     fn close_idle(&self) {
         if !self.has_idle.swap(false, Ordering::SeqCst) {
             return;
@@ -571,20 +570,20 @@ impl Far {
         did
     }
 
-    /// Returns when `ready` does.
+    /// Waits until `ready` returns true.
     pub(crate) fn wait(&self, ready: impl FnMut() -> bool) {
         self.close_open();
         self.wait_sent(ready);
     }
 
-    /// Returns when `ready` does, which depends on nothing that lanes have gathered.
+    /// Waits until `ready` returns true, which must not depend on open elements of lanes.
     fn wait_sent(&self, ready: impl FnMut() -> bool) {
         let is_bulk = || self.batch_bytes.load(Ordering::Relaxed) >= BULK;
         self.engine.wait(self.descriptors.as_ref(), ready, || self.poll(), is_bulk);
     }
 
-    /// Sends what all lanes gathered: what a thread waits for may depend on it. It does not wait for
-    /// lanes that others fill: those leave by themselves.
+    /// Sends the elements of all lanes, because a wait may depend on them. It does not wait for lanes
+    /// that other threads fill: these send by themselves.
     pub(crate) fn close_open(&self) {
         if self.open_lanes.load(Ordering::Relaxed) > 0 {
             for lane in Class::ALL.into_iter().flat_map(|class| self.lanes_of(class)) {
@@ -595,7 +594,8 @@ impl Far {
         }
     }
 
-    /// Sends everything of `class`, and asks what was applied; whether anything is not complete.
+    /// Sends everything of `class`, and asks for acknowledgements. Returns whether anything is not
+    /// complete.
     pub(crate) fn send(&self, class: Class) -> bool {
         let Ok(job) = job::installed() else { return false };
         if self.outstanding(class) == 0 {
@@ -617,7 +617,7 @@ impl Far {
         true
     }
 
-    /// Returns how many elements of `class` are not complete, as far as this PE has heard.
+    /// Returns how many elements of `class` are not complete, as far as this PE knows.
     fn outstanding(&self, class: Class) -> u64 {
         self.lanes_of(class).map(Lane::outstanding).sum()
     }
@@ -628,7 +628,7 @@ impl Far {
     }
 
     /// Returns how many of the first `issued` elements to `pe` in `class` are not complete, as far
-    /// as this PE has heard.
+    /// as this PE knows.
     pub(crate) fn open(&self, pe: usize, class: Class, issued: u64) -> u64 {
         let lane = self.used_lane(pe, class.index());
         lane.map_or(0, |lane| issued.saturating_sub(lane.ended.load(Ordering::Acquire)))
@@ -645,8 +645,8 @@ impl Far {
         }
     }
 
-    /// Completes everything where nobody keeps the other PEs until all have done so: a PE that has
-    /// what it waits for may be gone before it says what it applied.
+    /// Completes everything before this PE ends, without a barrier afterwards. So another PE may end
+    /// before it acknowledges what it applied; the wait for it is bounded.
     pub(crate) fn part(&self) {
         let until = clock::now() + PARTING;
         for class in Class::ALL {
@@ -660,7 +660,7 @@ impl Far {
         self.wait(|| clock::now() >= until);
     }
 
-    /// Returns when the answer to `ticket` is there.
+    /// Waits for the answer to `ticket`.
     fn wait_for(&self, ticket: Ticket) {
         self.wait(|| self.tickets.is_answered(ticket));
     }
@@ -673,8 +673,7 @@ impl Far {
         })
     }
 
-    /// Sends `lines`, each of the PE that it belongs to, to the host of PE `pe`, where they are
-    /// written in their order.
+    /// Sends `lines`, each with its owner, to the host of PE `pe`, which writes them in order.
     pub(crate) fn send_lines<'a>(
         &self,
         pe: usize,
@@ -707,7 +706,7 @@ impl Far {
         self.leaders[pe]
     }
 
-    /// Fetches a line of far PE `pe` from there.
+    /// Fetches a line of far PE `pe` from its host.
     fn line(&'static self, pe: usize, slot: usize, line: usize) -> [u64; LINE / 8] {
         let mut words = [0u64; LINE / 8];
         let offset = line_offset(pe, slot, line) as usize;
@@ -721,7 +720,7 @@ impl Far {
         [0, 1, 3].map(|line| self.line(pe, slot, line)[0] as u32)
     }
 
-    /// Fetches what far PE `pe` says in a line.
+    /// Fetches the payload of a line of far PE `pe`.
     pub(crate) fn payload(&'static self, pe: usize, slot: usize, line: usize) -> [u64; SLOT_WORDS] {
         let words = self.line(pe, slot, line);
         std::array::from_fn(|word| words[word + 1])

@@ -1,4 +1,4 @@
-//! Objects in the memory of far PEs: what puts, gets and atomic operations make of them.
+//! Accesses objects in the memory of far PEs: puts, gets and atomic operations.
 
 use clearway_proto::base::Class;
 use clearway_proto::queue::{
@@ -13,7 +13,7 @@ use crate::word::Plain;
 /// messages that the engine uses carry them.
 const SHORT: usize = 64;
 
-/// What an atomic operation does.
+/// The change that an atomic operation makes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change<T> {
     Fetch,
@@ -48,14 +48,14 @@ impl<T: Plain> Change<T> {
     }
 }
 
-/// The bytes of a value of at most eight, as the lowest of a word.
+/// Returns a value of at most eight bytes as the low bytes of a word.
 fn bits<T: Plain>(value: T) -> u64 {
     let mut word = [0u64];
     Caller::from_slice_mut(&mut word).write(0, value);
     u64::from_le(word[0])
 }
 
-/// An object in the memory of a far PE, which was found to exist there.
+/// An object in the memory of a far PE. Its range was checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FarObject {
     pub(super) far: &'static Far,
@@ -74,18 +74,18 @@ impl FarObject {
         FarPlace { segment: self.segment as u8, offset: self.offset }
     }
 
-    /// Returns the object `bytes` bytes further on, within what it was asked for.
+    /// Returns the object `bytes` bytes further on, within the range that was checked.
     #[inline]
     pub(crate) fn plus(self, bytes: usize) -> Self {
         Self { offset: self.offset + bytes as u64, ..self }
     }
 
-    /// Returns the object by the stream of another class.
+    /// Returns the same object, accessed through the stream of another class.
     pub(crate) fn in_class(self, class: Class) -> Self {
         Self { class, ..self }
     }
 
-    /// Copies `bytes` bytes there; `source` may be used again when it returns.
+    /// Copies `bytes` bytes to the object. `source` may be reused after the call.
     pub(crate) fn put(self, source: Caller, bytes: usize) {
         let width = match bytes {
             1 => Some((WordWidth::One, source.read::<u8>(0).into())),
@@ -120,7 +120,7 @@ impl FarObject {
         }
     }
 
-    /// Fetches `bytes` bytes, which are in `into` when it returns.
+    /// Fetches `bytes` bytes to `into` before it returns.
     pub(crate) fn get(self, into: Caller, bytes: usize) {
         if bytes <= self.far.limits.element as usize {
             if bytes > 0 {
@@ -140,7 +140,7 @@ impl FarObject {
         ticket
     }
 
-    /// Fetches `bytes` bytes, which are in `into` when all of the class is complete.
+    /// Fetches `bytes` bytes, which are in `into` after a quiet of the class.
     pub(crate) fn get_nbi(self, into: Caller, bytes: usize) {
         let step = self.far.limits.element as usize;
         for begin in (0..bytes).step_by(step) {
@@ -149,7 +149,7 @@ impl FarObject {
         }
     }
 
-    /// Returns when everything that was fetched in this class is there.
+    /// Waits until all gets of this class are complete.
     pub(crate) fn complete_gets(self) {
         self.far.quiet(self.class);
     }
@@ -171,7 +171,7 @@ impl FarObject {
         self.far.push(self.pe(), self.class, Element::Atomic { at: self.at(), change })
     }
 
-    /// Changes the word there.
+    /// Changes the word.
     #[cold]
     #[inline(never)]
     pub(crate) fn change<T: Plain>(self, change: Change<T>) {
@@ -179,7 +179,7 @@ impl FarObject {
         self.far.push(self.pe(), self.class, element);
     }
 
-    /// Changes the word there, and returns what it was.
+    /// Changes the word, and returns its old value.
     #[cold]
     #[inline(never)]
     pub(crate) fn fetch<T: Plain>(self, change: Change<T>) -> T {
@@ -190,7 +190,7 @@ impl FarObject {
         into.read(0)
     }
 
-    /// Changes the word there; what it was is in `into` when all of the class is complete.
+    /// Changes the word. Its old value is in `into` after a quiet of the class.
     #[cold]
     #[inline(never)]
     pub(crate) fn fetch_nbi<T: Plain>(self, change: Change<T>, into: Caller) {

@@ -1,4 +1,4 @@
-//! Requests that wait for an answer: where each answer goes.
+//! Tracks requests that wait for an answer, and the destination of each answer.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,16 +8,16 @@ use clearway_proto::wire::Fault;
 
 use crate::address::{Caller, CallerCell};
 
-/// Requests under way at once; a further one waits for the oldest.
+/// The most requests under way; a further one waits for the oldest.
 const TICKETS: usize = 16 << 10;
 
-/// Nobody waits with this ticket.
+/// The ticket is free.
 const FREE: u32 = 0;
 /// An answer is awaited, and frees the ticket.
 const OPEN: u32 = 1;
-/// An answer is awaited, and a thread looks for it.
+/// An answer is awaited, and a thread watches for it.
 const WATCHED: u32 = 2;
-/// The answer is there, and the thread that looks for it frees the ticket.
+/// The answer is there, and the thread that watches for it frees the ticket.
 const ANSWERED: u32 = 3;
 
 struct TicketSlot {
@@ -44,9 +44,8 @@ impl Tickets {
         Self { slots: (0..TICKETS).map(|_| slot()).collect(), next: AtomicU32::new(0) }
     }
 
-    /// Takes the next ticket, for an answer of `length` bytes from `peer` that goes to `into`;
-    /// calls `wait` until it is free. `is_watched` says whether a thread asks
-    /// [`Tickets::is_answered`].
+    /// Takes the next ticket, for an answer of `length` bytes from `peer` to `into`. Calls `wait` until
+    /// the ticket is free. `is_watched` says whether a thread calls [`Tickets::is_answered`].
     pub(super) fn take(
         &self,
         peer: usize,
@@ -79,7 +78,7 @@ impl Tickets {
         &self.slots[ticket.0 as usize % TICKETS]
     }
 
-    /// Returns whether the answer came that a thread watches for, and frees the ticket then.
+    /// Returns whether the watched answer came, and frees the ticket if so.
     pub(super) fn is_answered(&self, ticket: Ticket) -> bool {
         let slot = self.slot(ticket);
         let is_answered = slot.state.load(Ordering::Acquire) == ANSWERED;
@@ -89,10 +88,10 @@ impl Tickets {
         is_answered
     }
 
-    /// Puts an answer where it belongs.
+    /// Copies an answer to its destination.
     ///
     /// # Errors
-    /// [`Fault::Malformed`] for one that nobody asked `from` for.
+    /// [`Fault::Malformed`] for an answer that was not requested of `from`.
     pub(super) fn answer(&self, from: Rank, ticket: Ticket, bytes: &[u8]) -> Result<(), Fault> {
         let slot = self.slot(ticket);
         let state = slot.state.load(Ordering::Acquire);

@@ -1,13 +1,12 @@
-//! The wire to PEs of other hosts: all PEs tell each other where they are, come to the same choice,
-//! and open it.
+//! Opens the wire to PEs of other hosts: all PEs exchange their addresses and make the same choice.
 //!
 //! # Model
-//! libfabric is taken where it has a fabric that only trusted hosts reach, else UDP, which is
-//! sealed between network namespaces. `SHMEM_WIRE` chooses otherwise. Each PE decides for itself
-//! from what all said, so that nobody has to tell the others.
+//! The choice is libfabric if it has a fabric that only trusted hosts reach, else UDP, which is sealed
+//! between network namespaces. `SHMEM_WIRE` overrides it. Each PE computes the choice from the
+//! exchanged facts, so that no further message is needed.
 //!
-//! The keys are made with the secret that the launcher gave all PEs, or else with one that PE 0
-//! draws and gives the others through the launcher, in a credential of munge where hosts have it.
+//! Keys are derived from the secret that the launcher gave all PEs. If there is none, PE 0 draws one
+//! and sends it to the others through the launcher, in a credential of munge where hosts have it.
 
 use std::fs::File;
 use std::net::SocketAddrV4;
@@ -25,23 +24,23 @@ use clearway_wires::{
 use crate::card::Cards;
 use crate::settings::Settings;
 
-/// The wire, and what it is for a person.
+/// The wire, and its description for a person.
 pub(crate) struct FarWire {
     pub(super) wire: OpenWire,
     pub(super) description: String,
 }
 
 impl FarWire {
-    /// Returns what becomes of each class, by [`Class::index`].
+    /// Returns the grant of each class, by [`Class::index`].
     pub(super) fn classes(&self) -> [Granted; Class::ALL.len()] {
         self.wire.classes
     }
 }
 
-/// Opens the wire that PEs of several hosts have between them; none where all PEs are near.
+/// Opens the wire between PEs of several hosts. Returns none where all PEs are near.
 ///
 /// # Errors
-/// The sentence why there is no such wire.
+/// The reason why there is no such wire, as a sentence.
 pub(crate) fn open(
     joined: &mut launch::Job,
     cards: &Cards,
@@ -93,7 +92,7 @@ pub(crate) fn open(
     Ok(Some(FarWire { wire, description }))
 }
 
-/// Says what users of this library set where a sentence speaks of an option of the command.
+/// Replaces options of the command in a sentence by variables of this library.
 fn in_words_of_users(sentence: &str) -> String {
     sentence
         .replace("--wire ofi: ", "SHMEM_WIRE=ofi: ")
@@ -101,7 +100,7 @@ fn in_words_of_users(sentence: &str) -> String {
         .replace("add --insecure", "set SHMEM_INSECURE=1")
 }
 
-/// Returns what the keys of all PEs are made with.
+/// Returns the secret from which the keys of all PEs are derived.
 fn secret(joined: &mut launch::Job) -> Result<JobSecret, String> {
     let bytes = match joined.secret() {
         Some(secret) => secret.to_vec(),
@@ -119,7 +118,7 @@ fn secret(joined: &mut launch::Job) -> Result<JobSecret, String> {
     JobSecret::new(bytes).map_err(|error| error.to_string())
 }
 
-/// Tells all PEs where this one is.
+/// Exchanges the addresses of all PEs.
 fn exchange(joined: &mut launch::Job, own: &EndLocation) -> Result<Vec<EndLocation>, String> {
     let bytes = serde_json::to_vec(own).map_err(|error| error.to_string())?;
     let all = joined.exchange(&bytes).map_err(|error| error.to_string())?;
