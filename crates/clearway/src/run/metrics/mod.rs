@@ -1,16 +1,15 @@
-//! `--metrics`: figures of this process for monitoring systems, as OpenMetrics over HTTP.
+//! Serves metrics of this process to monitoring systems (`--metrics`), as OpenMetrics over HTTP.
 //!
 //! # Model
-//! A command gives a [`MetricSource`], which writes the figures that it has anyway. One thread
-//! (`scrape_server`) answers who asks. A text is made when somebody asks, and given again for some
-//! time: however often and by however many it is asked for, making it takes a small part of a
-//! processor.
+//! A command gives a [`MetricSource`], which writes the command's figures. One thread
+//! (`scrape_server`) answers all scrapers. It makes the text for a request and caches it for some
+//! time, so that frequent requests cost a small part of a processor.
 //!
 //! # Invariants
-//! I1. No scraper delays what the command does, but for the time in which its figures are copied.
+//! I1. A scraper delays the command at most while the figures are copied.
 //!
 //! # Not here
-//! The figures: they are with the commands that have them.
+//! The figures: each command defines its own.
 
 mod scrape_server;
 mod sheet;
@@ -21,27 +20,27 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use scrape_server::ScrapeServer;
 pub(crate) use sheet::{MetricLabels, MetricSheet, MetricTitle, MetricUnit};
 
-/// How long a text is given again, at least: shorter than anybody scrapes.
+/// The shortest life of a cached text: shorter than intervals of scrapers.
 const TEXT_AGE: Duration = Duration::from_millis(100);
-/// The same as a multiple of the time that making it took: scrapers cost two per cent of a
-/// processor at most.
+/// The life of a cached text as a multiple of the time that making it took: scrapers cost at most
+/// two per cent of a processor.
 const TEXT_AGE_RATIO: u32 = 50;
 
-/// What has figures.
+/// A source of figures.
 pub(crate) trait MetricSource: Send + Sync {
     /// Writes the figures as they are now.
     ///
     /// # Errors
-    /// The sheet's.
+    /// The sheet refuses a figure.
     fn write(&self, sheet: &mut MetricSheet<'_>) -> fmt::Result;
 }
 
-/// Where metrics are served.
+/// The address at which metrics are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MetricsAddress(SocketAddr);
 
@@ -53,31 +52,33 @@ impl FromStr for MetricsAddress {
             return Ok(Self(SocketAddr::from(([127, 0, 0, 1], port))));
         }
         text.parse().map(Self).map_err(|_| {
-            "give ADDR:PORT, as in 10.0.0.7:27183, or [::]:27183 for all interfaces, or a port of the loopback alone".to_owned()
+            "give ADDR:PORT, as in 10.0.0.7:27183, [::]:27183 for all interfaces, or only PORT for the loopback".to_owned()
         })
     }
 }
 
-/// An address that is taken, so that what is wrong with it is known before anything begins.
+/// A bound address. It is bound early, so that an error is known before the command begins.
 pub(crate) struct MetricsListener(TcpListener);
 
 impl MetricsListener {
-    /// Takes `address`, if one is wanted.
+    /// Binds `address`, if there is one.
     ///
     /// # Errors
-    /// One sentence: the address cannot be had.
+    /// The address cannot be bound; the sentence says why.
     pub(crate) fn bind(address: Option<MetricsAddress>) -> Result<Option<Self>> {
         let Some(MetricsAddress(address)) = address else { return Ok(None) };
-        let listener = TcpListener::bind(address);
-        let listener =
-            listener.with_context(|| format!("metrics cannot be served at {address}"))?;
+        let listener = TcpListener::bind(address).map_err(|cause| {
+            anyhow!(
+                "metrics cannot be served at {address}: {cause}; use an address of this host and a free port"
+            )
+        })?;
         Ok(Some(Self(listener)))
     }
 
     /// Serves the figures of `source`, which belong to `command`.
     ///
     /// # Errors
-    /// No thread, or no descriptor.
+    /// The system has no room for a thread or a descriptor.
     pub(crate) fn serve(
         self,
         command: &'static str,
@@ -88,10 +89,10 @@ impl MetricsListener {
         Ok(MetricsEndpoint(server.context("metrics cannot be served")?))
     }
 
-    /// Serves as [`MetricsListener::serve`], and says where on standard error.
+    /// Serves as [`MetricsListener::serve`], and prints the URL on standard error.
     ///
     /// # Errors
-    /// The same.
+    /// As [`MetricsListener::serve`].
     pub(crate) fn announce(
         this: Option<Self>,
         command: &'static str,
@@ -105,17 +106,17 @@ impl MetricsListener {
     }
 }
 
-/// A place where metrics are served until it is dropped.
+/// A running server of metrics, which stops when this is dropped.
 pub(crate) struct MetricsEndpoint(ScrapeServer);
 
 impl MetricsEndpoint {
-    /// Returns where, for a person.
+    /// Returns its URL.
     pub(crate) fn place(&self) -> String {
         format!("http://{}{}", self.0.address(), scrape_server::PATH)
     }
 }
 
-/// A text that is made anew when it is old.
+/// A cached text, which is made again when it is too old.
 struct HeldText {
     make: Box<dyn FnMut() -> String + Send>,
     text: Arc<str>,

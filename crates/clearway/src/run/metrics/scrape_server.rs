@@ -1,19 +1,19 @@
-//! Answers scrapes: HTTP requests for one text, all on one thread that waits for no client.
+//! Answers scrapes (HTTP requests for one text) on one thread that never blocks on a client.
 //!
 //! # Model
 //! ```text
-//!   accept --> take a request, up to its empty line --> send the answer --> take what is left --> close
+//!   accept --> read a request, up to its empty line --> send the answer --> drain --> close
 //! ```
-//! The thread sleeps until a connection can go on, or has taken too long. A connection carries one
-//! request. There is nothing to configure and nothing to route, so this needs no library: 20 lines
-//! understand the request, and the rest are bounds that a library would have to be told.
+//! The thread sleeps until a connection is ready or its time is over. A connection carries one
+//! request. There is nothing to configure or to route, so this needs no library: 20 lines parse the
+//! request, and the rest are limits, which a library would need as settings.
 //!
 //! # Source
-//! RFC 9112; every scraper says `GET` with a path and reads what comes.
+//! RFC 9112; a scraper sends `GET` with a path and reads the answer.
 //!
 //! # Invariants
 //! I1. A request has at most [`REQUEST_MAX`] bytes, an exchange takes at most [`EXCHANGE_MAX`], and
-//!     there are at most [`CONNECTIONS_MAX`], of which the oldest makes room for who comes next.
+//!     there are at most [`CONNECTIONS_MAX`], of which the oldest is closed for a new one.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -25,22 +25,23 @@ use std::time::{Duration, Instant};
 use clearway_runtime::wake_signal::WakeSignal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Where the text is.
+/// The path of the text.
 pub(super) const PATH: &str = "/metrics";
 /// The one format: OpenMetrics 1.0.0, section "Content-Type".
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// Bytes of the longest request; scrapers send some hundred.
+/// The longest request in bytes; scrapers send some hundreds.
 const REQUEST_MAX: usize = 8 << 10;
-/// Bytes behind the request that are taken, so that the answer is not lost with them.
+/// Bytes after the request that are read and dropped: a close with unread bytes would discard the
+/// answer.
 const REST_MAX: usize = 64 << 10;
 /// How long an exchange may take; scrapers give up after ten seconds.
 const EXCHANGE_MAX: Duration = Duration::from_secs(5);
-/// Connections at a time: some scrapers, and some people.
+/// The most connections at a time: some scrapers, and some people.
 const CONNECTIONS_MAX: usize = 32;
-/// How long none is accepted when the system has no room for one.
+/// How long no connection is accepted after the system refused one.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A thread that answers until this is dropped.
+/// A thread that answers scrapes until this is dropped.
 pub(super) struct ScrapeServer {
     address: SocketAddr,
     end: Arc<WakeSignal>,
@@ -48,10 +49,10 @@ pub(super) struct ScrapeServer {
 }
 
 impl ScrapeServer {
-    /// Answers who connects to `listener` with what `text` returns.
+    /// Starts to answer connections to `listener` with the result of `text`.
     ///
     /// # Errors
-    /// The system's.
+    /// The system has no room for a thread or a descriptor.
     pub(super) fn open(
         listener: TcpListener,
         text: impl FnMut() -> Arc<str> + Send + 'static,
@@ -83,12 +84,12 @@ impl ScrapeServer {
 impl Drop for ScrapeServer {
     fn drop(&mut self) {
         self.end.raise();
-        // It has nothing to tell.
+        // The thread has no result.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Scrapes<T> {
     listener: TcpListener,
     end: Arc<WakeSignal>,
@@ -110,7 +111,7 @@ impl<T: FnMut() -> Arc<str>> Scrapes<T> {
         }
     }
 
-    /// Waits until something can go on; `false` at the end.
+    /// Waits until a connection is ready. Returns `false` at the end.
     fn sleep(&self) -> bool {
         let mut fds =
             vec![PollFd::new(&self.end, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
@@ -133,7 +134,7 @@ impl<T: FnMut() -> Arc<str>> Scrapes<T> {
         fds.first().is_none_or(|end| end.revents().is_empty())
     }
 
-    /// Takes those that have come, as many as there may be at a time.
+    /// Accepts waiting connections, up to the limit.
     fn accept(&mut self) {
         for _ in 0..CONNECTIONS_MAX {
             match self.listener.accept() {
@@ -170,12 +171,13 @@ enum ExchangePhase {
         bytes: Vec<u8>,
         sent: usize,
     },
-    /// What comes is taken until the other end closes: a close before that takes the answer back.
+    /// Input is read and dropped until the other end closes; an earlier close would discard the
+    /// answer.
     Rest(usize),
 }
 
 impl Exchange {
-    /// Does what can be done now; `false` when it is over.
+    /// Does all that can be done now. Returns `false` when the exchange is over.
     fn advance(&mut self, text: &mut impl FnMut() -> Arc<str>) -> io::Result<bool> {
         let mut room = [0; 4096];
         loop {
@@ -217,7 +219,7 @@ impl Exchange {
     }
 }
 
-/// Returns the answer to `request`; none while it is not whole.
+/// Returns the answer to `request`, or none while the request is incomplete.
 fn answer(request: &[u8], text: &mut impl FnMut() -> Arc<str>) -> Option<Vec<u8>> {
     let is_whole = request.windows(4).any(|end| end == b"\r\n\r\n")
         || request.windows(2).any(|end| end == b"\n\n");

@@ -1,8 +1,8 @@
-//! Figures as OpenMetrics text: names, units, labels and histograms.
+//! Writes figures as OpenMetrics text: names, units, labels and histograms.
 //!
 //! # Model
-//! Every name begins with `clearway_`, then come the words of its title, its unit, and `_total`
-//! where it is a counter. A command writes each of its titles once, with all samples.
+//! A name consists of `clearway_`, the name of its title, its unit, and `_total` for a counter. A
+//! command writes each title once, with all samples.
 //!
 //! # Source
 //! OpenMetrics 1.0.0, text format.
@@ -25,10 +25,9 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::MetricSource;
 
-/// With what all names begin.
+/// The prefix of all names.
 const PREFIX: &str = "clearway";
-/// Upper bounds of buckets of times, in ns: from a fast disk or network to what somebody complains
-/// about.
+/// Upper bounds of buckets of times, in ns: from a fast disk or network to delays that users notice.
 const TIME_BOUNDS: [u64; 17] = [
     50_000,
     100_000,
@@ -49,14 +48,14 @@ const TIME_BOUNDS: [u64; 17] = [
     10_000_000_000,
 ];
 
-/// In what a figure is counted.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetricUnit {
-    /// Things; the name says which.
+    /// A count; the name says of what.
     Number,
     Bytes,
     Seconds,
-    /// A part of one.
+    /// A share, from 0 to 1.
     Ratio,
 }
 
@@ -66,13 +65,13 @@ impl MetricUnit {
             Self::Number => None,
             Self::Bytes => Some(Unit::Bytes),
             Self::Seconds => Some(Unit::Seconds),
-            // OpenMetrics names base units in the plural, but for this one.
+            // OpenMetrics names base units in the plural, except this one.
             Self::Ratio => Some(Unit::Other("ratio".to_owned())),
         }
     }
 }
 
-/// What a figure is called.
+/// The name, help and unit of a figure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MetricTitle {
     /// Without prefix, unit and `_total`.
@@ -85,7 +84,7 @@ pub(crate) struct MetricTitle {
 /// Labels of a sample: names and values.
 pub(crate) type MetricLabels = Vec<(&'static str, String)>;
 
-/// What figures are written on.
+/// The text under construction.
 pub(crate) struct MetricSheet<'a>(DescriptorEncoder<'a>);
 
 impl MetricSheet<'_> {
@@ -130,7 +129,7 @@ impl MetricSheet<'_> {
         self.gauges(title, [(MetricLabels::new(), value)])
     }
 
-    /// Writes parts of one.
+    /// Writes shares, from 0 to 1.
     pub(crate) fn ratios(
         &mut self,
         title: &MetricTitle,
@@ -140,8 +139,7 @@ impl MetricSheet<'_> {
         self.write(title, MetricType::Gauge, samples)
     }
 
-    /// Writes distributions of times in ns. What never ended counts above all bounds and not in the
-    /// sum.
+    /// Writes distributions of times in ns. Infinite times count above all bounds, and not in the sum.
     pub(crate) fn times<'h>(
         &mut self,
         title: &MetricTitle,
@@ -201,7 +199,7 @@ impl EncodeMetric for TimeBuckets<'_> {
     }
 }
 
-/// What the library asks for figures.
+/// The adapter through which the library collects figures.
 struct SourceCollector {
     command: &'static str,
     source: Arc<dyn MetricSource>,
