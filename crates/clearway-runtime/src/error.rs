@@ -226,7 +226,7 @@ pub enum RuntimeError {
         most: usize,
     },
     /// More PEs in a job than a host has lines for, or fewer than are near: start fewer.
-    #[error("a job of {owners} PEs was started; at most {most} can be one")]
+    #[error("a job of {owners} PEs was started; start at most {most}")]
     NearOwners {
         /// PEs of the job.
         owners: usize,
@@ -243,7 +243,7 @@ pub enum RuntimeError {
         /// Bytes of a heap.
         heap: usize,
     },
-    /// A PE did not come: look why it ended.
+    /// A PE did not come: find out why it ended.
     #[error("PE {place} of this host did not come to share memory within {} s", within.as_secs())]
     NearAbsent {
         /// Its place among those of the host.
@@ -251,7 +251,7 @@ pub enum RuntimeError {
         /// How long this one waited.
         within: std::time::Duration,
     },
-    /// A PE has a heap of another size: configure all alike.
+    /// A PE has a heap of another size: configure all PEs alike.
     #[error(
         "PE {place} of this host has a symmetric heap of another size; set the same SHMEM_SYMMETRIC_SIZE for all"
     )]

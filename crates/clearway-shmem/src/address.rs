@@ -1,27 +1,27 @@
-//! From a pointer of the program to a place in a PE's memory: every access of this library to
-//! symmetric memory is checked here.
+//! Translates a pointer of the program to a place in a PE's memory, and checks every access of this
+//! library to symmetric memory.
 //!
 //! # Model
 //! A symmetric object has the same offset in a segment of each PE. Its address on this PE gives
 //! segment and offset, and the PE's number the base where that PE's segment is mapped here.
-//! `Segments::place` does both with two compares, and gives a `Place`: bytes that exist. What lies
-//! outside gives no place.
+//! `Segments::place` does both with two compares, and returns a `Place`, bytes that exist, or none for
+//! an address outside.
 //!
-//! | type | is | believed |
+//! | type | meaning | trusted |
 //! |---|---|---|
 //! | [`Symmetric`] | an address of symmetric memory, as the program gave it | no: a number until it is looked up |
 //! | [`Caller`] | memory of the C caller | yes: C has no way to prove it |
-//! | `Place` | bytes in a segment of a PE | was checked |
+//! | `Place` | bytes in a segment of a PE | yes: it was checked |
 //!
-//! Other PEs change these bytes at any time, so there is never a Rust reference to them but of
-//! atomics. Objects of up to eight bytes are stored whole and once: a program may poll them.
+//! Other PEs change these bytes at any time, so Rust references to them exist only for atomics.
+//! Objects of up to eight bytes are stored by one instruction, because a program may poll them.
 //!
 //! # Invariants
 //! I1. No access through a `Place` leaves its segment.
 //! I2. A place stays valid until the process ends: segments are never unmapped.
 //!
 //! # Not here
-//! Which PEs a context has (`context`), the types of C (the table).
+//! The PEs of a context (`context`), the types of C (the table).
 
 #![allow(unsafe_code)]
 

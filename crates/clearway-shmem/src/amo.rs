@@ -1,9 +1,9 @@
-//! Atomic operations on words of other PEs, by the calling thread's processor.
+//! Performs atomic operations on words of other PEs.
 //!
 //! # Model
-//! All PEs of the host change a word by the same instructions, so all atomic operations of the
-//! library are atomic to each other, in whichever context or team. The non-blocking forms are
-//! complete when they return. On a PE of another host its own processor does the same, when it
+//! The calling thread changes words of PEs of its host by atomic instructions, so all atomic
+//! operations of the library are atomic to each other, in all contexts and teams. The non-blocking
+//! forms are complete when they return. A PE of another host executes the same instruction when it
 //! applies the record.
 //!
 //! # Source
@@ -42,9 +42,11 @@ fn near<T: Word>(
 fn far<T: Word>(context: Context, at: Symmetric, pe: i32) -> Result<FarObject, Fault> {
     match job::get()?.word::<T>(context, at, pe, DEST)? {
         Reach::Far(object) => Ok(object),
-        Reach::Near(_) | Reach::Nothing => {
-            Err(Fault::value(DEST, at.raw() as i64, "it is no word of symmetric memory"))
-        }
+        Reach::Near(_) | Reach::Nothing => Err(Fault::value(
+            DEST,
+            at.raw() as i64,
+            "give the address of a word of symmetric memory",
+        )),
     }
 }
 

@@ -1,7 +1,7 @@
-//! Copies of blocks of elements that lie apart: `ibput` and `ibget`.
+//! Copies strided blocks of elements: `ibput` and `ibget`.
 //!
 //! # Model
-//! As strided copies ([`crate::rma::iput`]), with a block of several elements at each step. Strides
+//! These are strided copies ([`crate::rma::iput`]) of blocks of several elements. Strides
 //! count elements and are at least a block, so that blocks never overlap.
 //!
 //! # Source
@@ -37,7 +37,11 @@ impl Blocks {
     fn strides(self) -> Result<(usize, usize), Fault> {
         let checked = |argument, stride: isize| match usize::try_from(stride) {
             Ok(elements) if elements >= self.length.max(1) => Ok(elements),
-            _ => Err(Fault::value(argument, stride as i64, "a stride is at least `bsize`, and 1")),
+            _ => Err(Fault::value(
+                argument,
+                stride as i64,
+                "use a stride of at least `bsize` and at least 1",
+            )),
         };
         Ok((checked("dst", self.dst)?, checked("sst", self.sst)?))
     }

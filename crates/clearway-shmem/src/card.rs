@@ -1,4 +1,4 @@
-//! What each PE tells all others when the job begins, and whether they fit together.
+//! Describes each PE to all others when the job begins, and checks that they fit together.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -222,7 +222,7 @@ impl Cards {
         addresses::towards(&peers).ok_or_else(|| {
             let host = far.map(|card| card.host.as_str()).next().unwrap_or_default();
             format!(
-                "host {} has no IPv4 address from which it reaches host {host}; give both one of a common network",
+                "host {} has no IPv4 address from which it reaches host {host}; give both hosts an address of a common network",
                 self.0[me].host
             )
         })

@@ -1,5 +1,5 @@
-//! Contexts: the team by whose numbers an operation names PEs, and what the program promised about
-//! the operation.
+//! Keeps contexts: the team whose numbers an operation uses for PEs, and the options that the program
+//! chose.
 //!
 //! # Model
 //! A near operation is complete when its call returns, so a context has no streams and no lists of

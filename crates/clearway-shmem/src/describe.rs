@@ -1,5 +1,5 @@
-//! A PE that says what the library is and sees: `clearway shmem info` runs some of them, and PE 0
-//! speaks.
+//! Describes the library and its environment: `clearway shmem info` runs this on some PEs, and PE 0
+//! prints.
 
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,16 @@
-//! What a program can do wrong, each as one sentence that names the function, the argument and its
+//! Reports mistakes of a program, each in one sentence that names the function, the argument and its
 //! value.
 //!
 //! # Model
-//! Every operation gives `Result<_, Fault>`. A fault is a pointer, so that a result travels in a
-//! register and the check costs a compare. The C function that gets one knows its own name and ends
-//! the job with [`Fault::end`]: a C program has nothing to catch it with.
+//! Every operation returns `Result<_, Fault>`. A fault is a pointer, so that a result fits into a
+//! register and the check costs a compare. The C function that gets a fault adds its own name and ends
+//! the job with [`Fault::end`], because a C program cannot catch it.
 
 use thiserror::Error;
 
 use crate::job;
 
-/// The status with which a job ends because of a program's mistake: that of `EX_SOFTWARE` in
+/// The exit status of a job that ends because of a program's mistake: that of `EX_SOFTWARE` in
 /// `sysexits.h`.
 pub(crate) const STATUS: i32 = 70;
 
@@ -28,14 +28,14 @@ pub(crate) enum Wrong {
     )]
     Outside { argument: &'static str, address: usize, bytes: usize, segments: String },
     #[error(
-        "`{argument}` is {address:#x}, which is no multiple of {align}; objects of this type lie at multiples of their size"
+        "`{argument}` is {address:#x}, which is no multiple of {align}; align objects of this type to their size"
     )]
     Unaligned { argument: &'static str, address: usize, align: usize },
     #[error("`pe` is {pe}; PEs of this context or team are 0 to {}", .pes - 1)]
     Pe { pe: i32, pes: usize },
     #[error("`{argument}` is {value}; {works}")]
     Value { argument: &'static str, value: i64, works: &'static str },
-    #[error("`ptr` is {0:#x}; give an address that shmem_malloc gave and that was not freed")]
+    #[error("`ptr` is {0:#x}; give an address that shmem_malloc returned and that was not freed")]
     Block(usize),
     #[error("`ctx` is {0:#x}, which is no context; it may have been destroyed")]
     Context(usize),
@@ -53,18 +53,18 @@ impl From<Wrong> for Fault {
 }
 
 impl Fault {
-    /// A value that an argument cannot have, and what works.
+    /// Creates the fault of a wrong value; `works` says what to use instead.
     #[cold]
     pub(crate) fn value(argument: &'static str, value: i64, works: &'static str) -> Self {
         Wrong::Value { argument, value, works }.into()
     }
 
-    /// The sentence, without the name of the function.
+    /// Returns the sentence, without the name of the function.
     pub fn sentence(&self) -> String {
         self.0.to_string()
     }
 
-    /// Says which call of `function` was wrong and how, and ends the job.
+    /// Prints the sentence with the name of `function`, and ends the job.
     #[cold]
     pub fn end(self, function: &'static str) -> ! {
         let sentence = match *self.0 {

@@ -1,12 +1,12 @@
-//! Locks: one holder at a time among all PEs, first come, first served.
+//! Locks with one holder among all PEs, granted in order of requests (ticket locks).
 //!
 //! # Model
-//! A lock is the program's `long`, zero at first, on every PE; only that of one PE counts, its
-//! *home*, chosen by the lock's offset so that locks spread. Its halves are two counters: tickets
-//! given (high) and tickets served (low). A PE that takes the lock draws a ticket and waits until
-//! it is served; who clears it serves the next one. A waiter that has waited long sleeps on the
-//! served half, which is a futex in memory that all PEs share; the home's lines say whether anybody
-//! sleeps. Where PEs of other hosts take part nobody sleeps on it: the far ones ask the home.
+//! A lock is a symmetric `long` of the program, initially zero. Only the copy of one PE is used, its
+//! *home*, chosen by the lock's offset to distribute locks. Its halves are two counters: tickets
+//! issued (high) and tickets served (low). A PE that takes the lock draws a ticket and waits until it
+//! is served; a PE that clears the lock serves the next ticket. After a while a waiter sleeps on the
+//! served half, a futex in shared memory; the home's lines count sleepers. In a job on several hosts
+//! waiters do not sleep on it: far PEs poll the home.
 //!
 //! # Source
 //! OpenSHMEM 1.6, "Distributed Locking Routines".

@@ -1,11 +1,11 @@
-//! How much memory heaps may have: asked before the kernel is, which would rather end a process
-//! than refuse.
+//! Limits the memory of heaps. It checks in advance, because the kernel kills processes instead of
+//! refusing an allocation.
 //!
 //! # Source
 //! `/proc/meminfo` (`proc(5)`).
 //!
 //! # Not here
-//! A container's own limit, which the kernel enforces by ending somebody.
+//! The limit of a container, which the kernel enforces by killing a process.
 
 use std::fs;
 

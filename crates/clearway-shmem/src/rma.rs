@@ -1,10 +1,8 @@
-//! Copies to and from other PEs: `put`, `get`, single values, strided, and their non-blocking
-//! forms.
+//! Copies to and from other PEs: `put`, `get`, single values, strided and non-blocking forms.
 //!
 //! # Model
-//! To a PE of this host each is one copy by the calling thread. The non-blocking forms do the same:
-//! a copy into a neighbour's memory is as fast as any way to leave it for later. To a PE of another
-//! host they are records (`far`).
+//! For a PE of this host each is one copy by the calling thread. The non-blocking forms do the same,
+//! because no deferred copy would be faster. For a PE of another host they are records (`far`).
 //!
 //! # Source
 //! OpenSHMEM 1.6, "Remote Memory Access Routines". Sizes are bytes here; the table of types
@@ -43,11 +41,7 @@ fn far(
 #[cold]
 #[inline(never)]
 fn null(argument: &'static str, bytes: usize) -> Result<(), Fault> {
-    if bytes == 0 {
-        Ok(())
-    } else {
-        Err(Fault::value(argument, 0, "the null pointer is no memory"))
-    }
+    if bytes == 0 { Ok(()) } else { Err(Fault::value(argument, 0, "give an address of memory")) }
 }
 
 /// Copies `bytes` bytes to PE `pe` (`shmem_put`).
@@ -216,7 +210,7 @@ fn g_far<T: Plain>(context: Context, source: Symmetric, pe: i32) -> Result<T, Fa
 
 /// The fault of a value without bytes, which no type of the table has.
 fn nothing() -> Fault {
-    Fault::value(SOURCE, 0, "a value has at least one byte")
+    Fault::value(SOURCE, 0, "give a value of at least one byte")
 }
 
 /// What a strided copy does, element by element.
@@ -314,7 +308,7 @@ pub fn iget(
 fn checked_span(strides: Strides, argument: &'static str, stride: isize) -> Result<usize, Fault> {
     strides
         .span()
-        .ok_or_else(|| Fault::value(argument, stride as i64, "a stride is 1 or more elements"))
+        .ok_or_else(|| Fault::value(argument, stride as i64, "use a stride of at least 1 element"))
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
-//! Sessions: a context gathers atomic updates of a series and sends them together.
+//! Runs sessions: a context aggregates a series of atomic updates and sends them together.
 //!
 //! # Model
-//! With `SHMEM_CTX_SESSION_BATCH` a context has a [lane](crate::queue): its atomic operations that
-//! give nothing back are gathered for each PE and applied by whoever comes to it first, target or
-//! source. Everything else is over when its call returns, session or not: a copy into a neighbour's
-//! memory is as fast as gathering it.
+//! With `SHMEM_CTX_SESSION_BATCH` a context has a [lane](crate::queue), which aggregates non-fetching
+//! atomic operations for each PE. The target or the source applies them, whichever is first. All
+//! other operations complete when their call returns, as without a session: a copy to a neighbour's
+//! memory is as fast as aggregating it.
 //!
-//! Nothing of order and completion changes. A fence and a quiet of the context complete what it
-//! gathered, and so do the end of the session and whatever the program waits in, because what it
-//! waits for may depend on it.
+//! Order and completion are unchanged. A fence and a quiet of the context complete the aggregated
+//! operations. So do the end of the session and all waiting calls, because a wait may depend on them.
 //!
 //! # Source
 //! OpenSHMEM 1.6, "Sessions".

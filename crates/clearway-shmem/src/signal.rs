@@ -1,4 +1,4 @@
-//! Data with a signal behind it.
+//! Puts data and then updates a signal.
 //!
 //! # Source
 //! OpenSHMEM 1.6, "Signaling Operations". Without data the signal is still sent.

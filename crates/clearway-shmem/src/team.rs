@@ -1,24 +1,24 @@
-//! Which PEs belong together, and under which numbers.
+//! Groups PEs into teams, with numbers of their own.
 //!
 //! # Model
 //! A team is an arithmetic sequence of PEs of the world: first, stride, size. Strided and
-//! two-dimensional splits of such teams are such teams again. Its number is that of a *slot*, a set
-//! of lines in the memory of each PE ([`clearway_runtime::near`]); members of one team use the same
-//! slot, so a handle is the same number on all of them. Slot 0 is the world, slot 1 the PEs that
-//! share memory.
+//! two-dimensional splits of such teams are such teams again. A team's number is that of a *slot*, a
+//! set of lines in the memory of each PE ([`clearway_runtime::near`]). All members use the same slot,
+//! so a handle is the same number on all of them. Slot 0 is the world, slot 1 the PEs that share
+//! memory.
 //!
-//! A split is agreed in the parent team: all tell which slots they use, all choose the lowest that
-//! every member of the new team has free, take it, and tell whether they could; a thread of some PE
-//! may have been faster with another team, and then they choose again.
+//! The parent team agrees on a split: all PEs exchange their used slots, and choose the lowest slot
+//! that is free on every member of the new team. They take it and exchange whether they could. A
+//! thread may have taken it for another team meanwhile; then they choose again.
 //!
-//! The epoch of a slot never goes back, so that who is late in the last barrier of a destroyed team
-//! is not stopped by the next team of that slot.
+//! The epoch of a slot never decreases, so that the next team of the slot does not block a member that
+//! is late in the last barrier of a destroyed team.
 //!
 //! # Source
 //! OpenSHMEM 1.6, "Team Management Routines".
 //!
 //! # Not here
-//! How members wait for each other (`collective::sync`).
+//! Synchronisation of members (`collective::sync`).
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! Functions that return contexts and teams through pointers.
 //!
 //! # Invariants
-//! I1. Where a function makes nothing, it writes the handle that stands for nothing.
+//! I1. A function that creates nothing writes the invalid handle.
 
 use super::setup::write;
 use crate::constants::{CTX_SESSION_TOTAL_OPS, TEAM_NUM_CONTEXTS};

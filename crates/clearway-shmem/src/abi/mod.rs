@@ -1,14 +1,14 @@
-//! The functions that C programs call: each is one line of the list that `build.rs` makes of the
-//! table.
+//! Exports the functions that C programs call: each is one line of the list that `build.rs` makes
+//! from the table.
 //!
 //! # Model
-//! A function takes the arguments as C gives them, says for each pointer which memory it means
-//! (`at`: symmetric memory, looked up when it is used; `own`: the caller's, believed), and calls
-//! the function of this crate that the table names. What the program did wrong comes back as a
-//! fault and ends the job with the name of the function.
+//! A function takes the arguments of C, states the memory of each pointer (`at`: symmetric memory,
+//! looked up at its use; `own`: the caller's, trusted), and calls the function of this crate that the
+//! table names. A mistake of the program returns a fault, which ends the job with the name of the
+//! function.
 //!
-//! Each function exists twice, the second time with `p` in front, for tools that put their own
-//! function in place of the first and call the second. Nothing in this crate calls either.
+//! Each function has a second name with the prefix `p`, for tools that replace the first and call the
+//! second. This crate calls neither.
 //!
 //! # Not here
 //! Functions that return through pointers (`handles`, `setup`), and those that move a `long double`

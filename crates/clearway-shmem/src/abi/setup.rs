@@ -1,4 +1,4 @@
-//! Functions of begin and end, and what the library says of itself.
+//! Exports the functions of setup and exit, and the queries about the library.
 
 use std::ffi::c_char;
 

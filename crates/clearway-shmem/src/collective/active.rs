@@ -1,15 +1,15 @@
-//! Collectives of active sets, the older way: first PE, logarithm of the stride, size, and a
+//! Runs collectives of active sets (deprecated): first PE, logarithm of the stride, size, and a
 //! `pSync` array of the program.
 //!
 //! # Model
-//! A set is a team that nobody made. When it is first used its PEs meet over the program's `pSync`,
-//! agree on a slot as teams do, and keep it; from then on its collectives are those of a team, and
-//! `pSync` is not touched. Either way it keeps the value that it must have between calls.
+//! A set is an implicit team. At its first use its PEs synchronise over the program's `pSync`, and
+//! agree on a slot as teams do. From then on its collectives are those of a team, without `pSync`. In
+//! both cases `pSync` has its required value between calls.
 //!
 //! | word of `pSync` | of | is |
 //! |---|---|---|
-//! | 0 | the first PE | how many others came |
-//! | 1 | each other | whether it may go on |
+//! | 0 | the first PE | number of other PEs that arrived |
+//! | 1 | each other PE | whether it may continue |
 //!
 //! # Source
 //! OpenSHMEM 1.6, the deprecated routines of "Collective Routines".
@@ -60,7 +60,7 @@ impl ActiveSet {
             let Self { start, log_stride, size } = self;
             let pes = job.segments.pes();
             Wrong::Failed(format!(
-                "PE_start {start}, logPE_stride {log_stride} and PE_size {size} are no set of the {pes} PEs with PE {} in it",
+                "PE_start {start}, logPE_stride {log_stride} and PE_size {size} are no set of the {pes} PEs that contains PE {}",
                 job.me
             ))
             .into()

@@ -1,18 +1,18 @@
-//! Collectives of a team on several hosts: what crosses between hosts crosses once.
+//! Runs collectives of a team on several hosts: data crosses between hosts only once.
 //!
 //! # Model
 //! ```text
 //!   members of a host      their leader       leaders of other hosts
-//!        | line: I came        |                     |
-//!        |-------------------->| all of mine came    |
+//!        | line: arrived       |                     |
+//!        |-------------------->| all of host arrived |
 //!        |                     |<== dissemination ==>|  a step, or the lines of all (Bruck)
-//!        |<--------------------| all came            |
+//!        |<--------------------| all arrived         |
 //! ```
-//! A *leader* is the first member on a host. Members of a host meet in its memory; only leaders send
-//! lines to other hosts, `ceil(log2 hosts)` messages each for a step.
+//! A *leader* is the first member on a host. Members of a host synchronise in shared memory; only
+//! leaders send lines to other hosts, `ceil(log2 hosts)` messages each for a step.
 //!
-//! Long contents are shared out among the members of a host: the `i`-th member exchanges its part
-//! with the `i`-th members of other hosts, and its neighbours copy that from its memory.
+//! Long data is divided among the members of a host: the `i`-th member exchanges its part with the
+//! `i`-th members of other hosts, and its neighbours copy the result from its memory.
 //!
 //! | collective | on each host |
 //! |---|---|
@@ -22,7 +22,7 @@
 //!
 //! # Source
 //! Reduction: the reduce-scatter and allgather of Thakur, Rabenseifner, Gropp (2005), §4.5, with
-//! pairwise exchanges in place of a ring: they move as many bytes and do not wait for each other.
+//! pairwise exchanges instead of a ring: these move as many bytes without a chain of waits.
 //!
 //! # Invariants
 //! I1. A part of a reduction is computed by one PE, so that all have equal results.

@@ -1,18 +1,17 @@
-//! Collectives: barriers, broadcasts, collections, exchanges and reductions of a team.
+//! Runs the collectives of a team: barriers, broadcasts, collections, exchanges and reductions.
 //!
 //! # Model
-//! All are made of steps in which the members wait for each other ([`sync`]), and of copies. Up to
-//! 56 bytes travel with a step. Longer contents are fetched: behind a first step every source is
-//! ready, each member copies what it needs out of the others' memory, and a second step says that
-//! nobody reads any more. A member writes nobody's memory but its own, except in long reductions,
-//! which share the work. Between hosts, members of one host share what others of them fetched
-//! (`hosts`).
+//! All consist of synchronisation steps ([`sync`]) and copies. A step carries up to 56 bytes. Longer
+//! data is fetched: after a first step every source is ready, each member copies what it needs from
+//! the others' memory, and a second step says that all reads are done. A member writes only its own
+//! memory, except in long reductions, which divide the work. Between hosts, the members of a host
+//! share data that one of them fetched (`hosts`).
 //!
 //! # Source
 //! OpenSHMEM 1.6, "Collective Routines".
 //!
 //! # Not here
-//! Active sets, the older way to say who takes part (`active`).
+//! Active sets, the deprecated form of teams (`active`).
 
 pub mod active;
 pub(crate) mod hosts;
@@ -246,11 +245,7 @@ impl Together<'_> {
         root_dest: RootDest,
     ) -> Result<(), Fault> {
         if !(0..self.all.members.size).contains(&root) {
-            return Err(Fault::value(
-                "PE_root",
-                root.into(),
-                "it is one of the PEs that take part, by its number there",
-            ));
+            return Err(Fault::value("PE_root", root.into(), "use the number of a member"));
         }
         self.expect_same("broadcast", [bytes as u64, root as u64])?;
         self.expect_apart((dest, bytes), (source, bytes))?;
@@ -417,7 +412,7 @@ impl Together<'_> {
 fn stride(stride: isize, argument: &'static str) -> Result<usize, Fault> {
     match usize::try_from(stride) {
         Ok(stride) if stride > 0 => Ok(stride),
-        _ => Err(Fault::value(argument, stride as i64, "a stride is 1 or more elements")),
+        _ => Err(Fault::value(argument, stride as i64, "use a stride of at least 1 element")),
     }
 }
 

@@ -1,11 +1,11 @@
-//! Reductions: every member gets the same result, bit by bit, because it is computed once or by all
-//! in the same order.
+//! Reduces values: every member gets a bitwise equal result, because it is computed once or by all in
+//! the same order.
 //!
 //! # Model
-//! Up to 56 bytes travel with one step and every member computes. Up to [`SHORT`] bytes every
-//! member reads all sources behind a step, and writes its result behind a second one: `dest` may be
-//! `source`. Longer ones are shared: each member computes its part of the elements and writes it to
-//! all; nobody else reads that part of a source.
+//! Up to 56 bytes are exchanged in one step, and every member computes. Up to [`SHORT`] bytes every
+//! member reads all sources after a step, and writes its result after a second one, so that `dest` may
+//! be `source`. Longer reductions are divided: each member computes its part of the elements and
+//! writes it to all; no other member reads that part of a source.
 
 use super::sync::WORDS;
 use super::{SMALL, Together};

@@ -1,9 +1,9 @@
-//! Prefix sums of a team: member `i` gets the sum over members 0 to `i`, or to the one before it.
+//! Computes prefix sums of a team: member `i` gets the sum over members 0 to `i`, or to `i - 1`.
 //!
 //! # Model
-//! Behind a first step every source is ready. Member `i` adds the sources of the members up to its
-//! own in the order of their numbers, and a second step says that nobody reads any more; then it
-//! writes `dest`, which may be `source`. Up to 56 bytes travel with one step instead.
+//! After a first step every source is ready. Member `i` adds the sources up to its own in the order of
+//! member numbers. After a second step all reads are done, and it writes `dest`, which may be
+//! `source`. Up to 56 bytes are exchanged in one step instead.
 //!
 //! # Source
 //! OpenSHMEM 1.6, "shmem_sum_inscan, shmem_sum_exscan".

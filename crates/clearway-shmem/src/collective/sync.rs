@@ -1,30 +1,30 @@
-//! Waiting for each other: the step of which all collectives are made.
+//! Synchronises the members of a team: the step from which all collectives are built.
 //!
 //! # Model
-//! Each member counts its own epoch up, in a line that only it writes, and waits until the others
-//! have. Up to 56 bytes travel in the same cache line, so that a small reduction costs one such
-//! step. Two lines take turns: who is one step ahead does not overwrite what others still read, and
-//! nobody can be two ahead.
+//! Each member increments its own epoch, in a line that only it writes, and waits until the others
+//! have done so. Up to 56 bytes of payload share the cache line, so that a small reduction costs one
+//! step. Two lines alternate: a member that is one step ahead does not overwrite data that others
+//! still read, and no member can be two steps ahead.
 //!
-//! Few members look at each other's lines. Where they are many each adds one to a count at the
-//! first member, and the last to come counts the epoch of a line that all wait for: a sleeper is
-//! then woken once and not for each member. With 16 and 64 PEs on two busy processors such a step
-//! takes 1.8 to 2.8 and 2.2 to 8.5 us of processor time a PE; a tree of lines with eight members a
-//! node takes 1.8 to 14 and 2 to 47, looking at all lines 1.8 to 5 and 2.6 to 31 (measured). With a
-//! processor for each PE they are not measured.
+//! In a small team each member polls the lines of all others. In a large team each member increments
+//! a counter at the first member, and the last to arrive raises the epoch of a line on which all
+//! wait: a sleeper is then woken once, not for each member. With 16 and 64 PEs on two busy processors such a step
+//! takes 1.8 to 2.8 and 2.2 to 8.5 us of processor time for each PE; a tree of lines with eight
+//! members in a node takes 1.8 to 14 and 2 to 47, polling all lines 1.8 to 5 and 2.6 to 31 (measured).
+//! It is not measured with a processor for each PE.
 //!
-//! Between hosts only the first member on each host sends lines, which all members there then see in
-//! the memory of their host ([`super::hosts`]).
+//! Between hosts only the first member on each host exchanges lines, which the members of the host
+//! read in shared memory ([`super::hosts`]).
 //!
 //! | line of a slot | written by | holds |
 //! |---|---|---|
 //! | 0, 1 | its PE | epoch of that parity, payload |
-//! | 2 | all, at the first member | how many came |
-//! | 3 | the last to come, at the first member; between hosts, the first member on a host | the epoch in which all came |
+//! | 2 | all, at the first member | number of arrivals |
+//! | 3 | the last to arrive, at the first member; between hosts, the first member on a host | the epoch in which all arrived |
 //!
 //! # Invariants
 //! I1. All members call the same steps of a team in the same order, one thread of each at a time
-//!     (the program's duty).
+//!     (a duty of the program).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
