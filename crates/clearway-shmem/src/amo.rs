@@ -95,7 +95,7 @@ fn alter_in_session<T: Word>(
     Ok(())
 }
 
-/// Changes a word as [`alter`], and returns what was there.
+/// Changes a word as [`alter`], and returns the old value.
 #[inline(always)]
 fn replace<T: Word>(
     context: Context,
@@ -153,7 +153,7 @@ pub fn set<T: Word>(context: Context, dest: Symmetric, value: T, pe: i32) -> Res
     )
 }
 
-/// Writes a word, and returns what was there (`shmem_atomic_swap`).
+/// Writes a word, and returns the old value (`shmem_atomic_swap`).
 ///
 /// # Errors
 /// As [`fetch`].
@@ -162,7 +162,7 @@ pub fn swap<T: Word>(context: Context, dest: Symmetric, value: T, pe: i32) -> Re
     replace(context, dest, pe, || Change::Swap(value), |word| T::swap(word, value))
 }
 
-/// Writes a word if `wanted` is there, and returns what was there (`shmem_atomic_compare_swap`).
+/// Writes a word if its value is `wanted`, and returns the old value (`shmem_atomic_compare_swap`).
 ///
 /// # Errors
 /// As [`fetch`].
@@ -180,7 +180,7 @@ pub fn compare_swap<T: Word>(
 
 macro_rules! fetching {
     ($($fetch:ident, $fetch_nbi:ident, $plain:ident, $change:ident, $of:literal);*) => { $(
-        #[doc = concat!("Changes a word by *", $of, "*, and returns what was there (`shmem_atomic_fetch_", $of, "`).")]
+        #[doc = concat!("Changes a word by *", $of, "*, and returns the old value (`shmem_atomic_fetch_", $of, "`).")]
         ///
         /// # Errors
         /// As [`fetch`].
@@ -189,7 +189,7 @@ macro_rules! fetching {
             replace(context, dest, pe, || Change::$change(value), |word| T::$fetch(word, value))
         }
 
-        #[doc = concat!("Changes a word by *", $of, "*; what was there is in `fetch` behind a quiet (`shmem_atomic_fetch_", $of, "_nbi`).")]
+        #[doc = concat!("Changes a word by *", $of, "*; the old value is in `fetch` after a quiet (`shmem_atomic_fetch_", $of, "_nbi`).")]
         ///
         /// # Errors
         /// As [`fetch`].
@@ -221,7 +221,7 @@ macro_rules! fetching {
 fetching!(fetch_add, fetch_add_nbi, add, Add, "add"; fetch_and, fetch_and_nbi, and, And, "and"; fetch_or, fetch_or_nbi, or, Or, "or";
     fetch_xor, fetch_xor_nbi, xor, Xor, "xor");
 
-/// Reads a word, which is in `into` behind a quiet (`shmem_atomic_fetch_nbi`).
+/// Reads a word, which is in `into` after a quiet (`shmem_atomic_fetch_nbi`).
 ///
 /// # Errors
 /// As [`fetch()`].
@@ -242,7 +242,7 @@ pub fn fetch_nbi<T: Word>(
     )
 }
 
-/// Writes a word; what was there is in `into` behind a quiet (`shmem_atomic_swap_nbi`).
+/// Writes a word; the old value is in `into` after a quiet (`shmem_atomic_swap_nbi`).
 ///
 /// # Errors
 /// As [`fetch()`].
@@ -257,7 +257,7 @@ pub fn swap_nbi<T: Word>(
     replace_nbi(context, into, dest, pe, || Change::Swap(value), |word| T::swap(word, value))
 }
 
-/// Writes a word if `wanted` is there; what was there is in `into` behind a quiet
+/// Writes a word if its value is `wanted`; the old value is in `into` after a quiet
 /// (`shmem_atomic_compare_swap_nbi`).
 ///
 /// # Errors

@@ -118,7 +118,7 @@ fn get_far(
     Ok(())
 }
 
-/// Copies `bytes` bytes to PE `pe`, complete behind a quiet (`shmem_put_nbi`).
+/// Copies `bytes` bytes to PE `pe`, complete after a quiet (`shmem_put_nbi`).
 ///
 /// # Errors
 /// As [`put`].
@@ -133,7 +133,7 @@ pub fn put_nbi(
     put(context, dest, source, bytes, pe)
 }
 
-/// Copies `bytes` bytes from PE `pe`, complete behind a quiet (`shmem_get_nbi`).
+/// Copies `bytes` bytes from PE `pe`, complete after a quiet (`shmem_get_nbi`).
 ///
 /// # Errors
 /// As [`get`].
@@ -223,7 +223,7 @@ struct Strides {
 }
 
 impl Strides {
-    /// Bytes from the first element of the symmetric array to behind its last; `None` if no memory
+    /// Bytes from the first element of the symmetric array to the end of its last; `None` if no memory
     /// is so long.
     fn span(self) -> Option<usize> {
         let stride = usize::try_from(self.symmetric).ok().filter(|stride| *stride > 0)?;

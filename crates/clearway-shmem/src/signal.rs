@@ -45,7 +45,7 @@ pub fn put(
     Ok(())
 }
 
-/// Copies and signals as [`put`], complete behind a quiet (`shmem_put_signal_nbi`).
+/// Copies and signals as [`put`], complete after a quiet (`shmem_put_signal_nbi`).
 ///
 /// # Errors
 /// As [`put`].

@@ -35,7 +35,7 @@ const FIRST_LOOKS: u32 = 4;
 const LOOKS_ELSEWHERE: u32 = 1_024;
 /// One of this many waits for an unknown PE spins, although earlier waits spun in vain.
 const LOOKS_AGAIN: u32 = 8;
-/// Looks with a pause behind them, before the first yield, where nobody else wants the processor:
+/// Looks followed by a pause, before the first yield, where no other thread wants the processor:
 /// about 2 us.
 const PAUSED_LOOKS: u32 = 32;
 /// A yield that takes less than the first gave the processor to no other thread; one that takes

@@ -179,7 +179,7 @@ pub fn broadcast(
     on(set, sync, |all| all.broadcast(dest, source, bytes, root, RootDest::Kept))
 }
 
-/// Puts the `source` of each PE of the set, of any length, behind each other (`shmem_collect64`).
+/// Concatenates the `source` of each PE of the set, of any length (`shmem_collect64`).
 ///
 /// # Errors
 /// No such set, or a buffer that leaves symmetric memory.
@@ -193,7 +193,7 @@ pub fn collect(
     on(set, sync, |all| all.collect(dest, source, bytes))
 }
 
-/// Puts the `source` of each PE of the set, all of one length, behind each other
+/// Concatenates the `source` of each PE of the set, all of one length
 /// (`shmem_fcollect64`).
 ///
 /// # Errors

@@ -170,7 +170,7 @@ impl Together<'_> {
         }
     }
 
-    /// Ends a collective: nobody reads this PE's memory any more.
+    /// Ends a collective: waits until no other PE reads this PE's memory.
     fn finish(&self) {
         self.complete();
         self.wait();
@@ -283,7 +283,7 @@ impl Together<'_> {
         Ok(())
     }
 
-    /// Puts everybody's `bytes` bytes, which may differ, behind each other.
+    /// Concatenates the `bytes` bytes of all members; `bytes` may differ.
     pub(crate) fn collect(
         &self,
         dest: Symmetric,
@@ -314,7 +314,7 @@ impl Together<'_> {
         Ok(())
     }
 
-    /// Puts everybody's `bytes` bytes behind each other.
+    /// Concatenates the `bytes` bytes of all members.
     pub(crate) fn fcollect(
         &self,
         dest: Symmetric,
@@ -343,7 +343,7 @@ impl Together<'_> {
         Ok(())
     }
 
-    /// All members, beginning behind this one, so that they do not all read the same one.
+    /// Returns all members, beginning after this one, so that they do not all read the same one.
     fn rotated(&self) -> impl Iterator<Item = usize> + use<> {
         let (me, size) = (self.all.me(), self.all.size());
         (me + 1..size).chain(0..=me)
@@ -431,7 +431,7 @@ pub fn broadcast(
     on(team, |all| all.broadcast(dest, source, bytes, root, RootDest::Written))
 }
 
-/// Puts the `source` of each PE of the team, of any length, behind each other (`shmem_collect`).
+/// Concatenates the `source` of each PE of the team, of any length (`shmem_collect`).
 ///
 /// # Errors
 /// Not so much symmetric memory.
@@ -439,7 +439,7 @@ pub fn collect(team: Team, dest: Symmetric, source: Symmetric, bytes: usize) -> 
     on(team, |all| all.collect(dest, source, bytes))
 }
 
-/// Puts the `source` of each PE of the team, all of one length, behind each other
+/// Concatenates the `source` of each PE of the team, all of one length
 /// (`shmem_fcollect`).
 ///
 /// # Errors
