@@ -69,6 +69,7 @@ mod record;
 mod recovery;
 mod snapshot;
 mod state;
+mod store;
 mod superblock;
 mod tree;
 
@@ -83,9 +84,14 @@ pub use record::{LogChange, LogRecord};
 pub use recovery::{DamagedFile, RecoveryReport};
 pub use snapshot::{SnapshotHeader, parse_snapshot};
 pub use state::{BodyCondition, BodyPlace, LogState};
+pub use store::{
+    CopyPiece, DrainNotice, DrainPolicy, StepEnd, StoreAttributes, StoreDrain, StoreDrainConfig,
+    StoreStep, StoreTask,
+};
 pub use tree::{
     AttributeSet, BodyId, ByteSource, DroppedBytes, EntryName, FileContent, Inode, InodeKind,
-    NodeKind, SpecialKind, SpecialNode, Tree, TreeChange, TreeError,
+    MovingDirectory, NameLag, NodeKind, SetMember, SpecialKind, SpecialNode, StoreBase, StorePath,
+    Tree, TreeChange, TreeError, TreePlace,
 };
 
 use alloc::vec::Vec;
@@ -130,6 +136,9 @@ pub struct InodeId(pub u64);
 impl InodeId {
     /// The root directory.
     pub const ROOT: Self = Self(1);
+    /// The hidden directory of the backing store that has an object of each file. No inode has this
+    /// number.
+    pub(crate) const OBJECTS: Self = Self(0);
 }
 
 /// Nanoseconds since 1970. Deadlines and times of files outlive a process, so they are not in the

@@ -32,18 +32,29 @@
 //!   11 FORGET      0            0                           0
 //!   12 DRAINED     version      size                        0
 //!   13 RETIRED     segment      0                           0
+//!   14 STORED      directory    0                           0             name
+//!   15 MOVING      directory    0                           0             name
+//!   16 SETTLED     group        0                           0
+//!   17 DROPPED     0            0                           0
+//!   18 HOLD        set          0                           0
+//!   19 PUBLISHED   set          0                           0
+//!   20 RELEASE     set          0                           0
 //! ```
 //! `node` of a `CREATE` is 1 for a file, 2 for a directory, 3 | bytes of the name << 8 for a symbolic
 //! link, and 4 | bytes of the name << 8 | kind << 16 for a pipe (kind 0), a socket (1), a block device
-//! (2) or a character device (3); the number of the device (u32) stands behind such a name. `set` of `ATTRIBUTES` has bit 0 for the mode, 1 for the owner, 2 for mtime, 3 for atime.
+//! (2) or a character device (3); the number of the device (u32) stands behind such a name. The inode
+//! of `STORED` is 0 where nothing is. `set` of `ATTRIBUTES` has bit 0 for the mode, 1 for the owner, 2
+//! for mtime, 3 for atime.
 //!
 //! # Invariants
 //! I1. Any bytes are a record or none, and what was read is written again as the same bytes.
 
 use alloc::vec::Vec;
 
-use super::tree::{AttributeSet, EntryName, NodeKind, SpecialKind, SpecialNode, TreeChange};
-use super::{BODY_MAX, ClientId, InodeId, WallNs};
+use super::tree::{
+    AttributeSet, EntryName, NodeKind, SpecialKind, SpecialNode, TreeChange, TreePlace,
+};
+use super::{BODY_MAX, ClientId, GroupNumber, InodeId, WallNs};
 use crate::base::{ByteReader, Class};
 
 /// Bytes of the head of a record.
@@ -222,9 +233,35 @@ fn fields_of(change: &TreeChange, inline: &mut Vec<u8>) -> Fields {
             Fields { kind: 10, inode: inode.0, a: *size, ..none }
         }
         TreeChange::Forget { inode } => Fields { kind: 11, inode: inode.0, ..none },
+        other => store_fields_of(other, inline),
+    }
+}
+
+/// Returns the fields of what is about the backing store.
+fn store_fields_of(change: &TreeChange, inline: &mut Vec<u8>) -> Fields {
+    let none = Fields::default();
+    match change {
         TreeChange::Drained { inode, version, size } => {
             Fields { kind: 12, inode: inode.0, a: *version, b: *size, ..none }
         }
+        TreeChange::Stored { place, inode } => {
+            inline.extend(place.name.bytes());
+            let inode = inode.map_or(0, |inode| inode.0);
+            Fields { kind: 14, inode, a: place.directory.0, ..none }
+        }
+        TreeChange::Moving { inode, to } => {
+            inline.extend(to.name.bytes());
+            Fields { kind: 15, inode: inode.0, a: to.directory.0, ..none }
+        }
+        TreeChange::Settled { inode, group } => {
+            Fields { kind: 16, inode: inode.0, a: group.0, ..none }
+        }
+        TreeChange::Dropped { inode } => Fields { kind: 17, inode: inode.0, ..none },
+        TreeChange::Hold { inode, set } => Fields { kind: 18, inode: inode.0, a: *set, ..none },
+        TreeChange::Published { set } => Fields { kind: 19, a: *set, ..none },
+        TreeChange::Release { set } => Fields { kind: 20, a: *set, ..none },
+        // All others have fields of their own.
+        _ => none,
     }
 }
 
@@ -286,7 +323,30 @@ fn change_of(fields: Fields, inline: &mut ByteReader<'_>) -> Option<TreeChange> 
         9 => TreeChange::UnsetXattr { inode, name: name(None)? },
         10 => TreeChange::Truncate { inode, size: a },
         11 => TreeChange::Forget { inode },
+        _ => store_change_of(fields, inline)?,
+    })
+}
+
+/// Returns what is about the backing store.
+fn store_change_of(fields: Fields, inline: &mut ByteReader<'_>) -> Option<TreeChange> {
+    let Fields { kind, inode, a, b, .. } = fields;
+    let inode = InodeId(inode);
+    let mut place = || {
+        let name = EntryName::new(inline.run(inline.remaining().len())?).ok()?;
+        Some(TreePlace { directory: InodeId(a), name })
+    };
+    Some(match kind {
         12 => TreeChange::Drained { inode, version: a, size: b },
+        14 => {
+            let place = place()?;
+            TreeChange::Stored { place, inode: (inode.0 > 0).then_some(inode) }
+        }
+        15 => TreeChange::Moving { inode, to: place()? },
+        16 => TreeChange::Settled { inode, group: GroupNumber(a) },
+        17 => TreeChange::Dropped { inode },
+        18 => TreeChange::Hold { inode, set: a },
+        19 => TreeChange::Published { set: a },
+        20 => TreeChange::Release { set: a },
         _ => return None,
     })
 }

@@ -13,7 +13,8 @@
 //!  64   bytes of the state (u64), which begins at the next block
 //!  72   CRC-32C of the bytes before (u32), then zeros to the end of the block
 //! ```
-//! The state is a list of inodes, of bodies, of clients and of retired segments, each behind its
+//! The state is a list of inodes, of bodies, of clients, of retired segments, and of what the backing
+//! store lacks (places, attributes, members of sets), each behind its
 //! length; names and values behind theirs. How many bytes of a body files have is counted again
 //! from the extents.
 //!
@@ -27,7 +28,8 @@ use alloc::vec::Vec;
 use super::group::LogPlace;
 use super::state::{BodyCondition, BodyPlace, LogState};
 use super::tree::{
-    BodyId, EntryName, Extent, FileContent, Inode, InodeKind, SpecialKind, SpecialNode, Tree,
+    BodyId, EntryName, Extent, FileContent, Inode, InodeKind, MovingDirectory, NameLag, SetMember,
+    SpecialKind, SpecialNode, StoreLag, Tree, TreePlace,
 };
 use super::{BLOCK, BODY_MAX, ClientId, Epoch, GroupNumber, InodeId, LogId, WallNs};
 use crate::base::{ByteReader, crc32c};
@@ -153,8 +155,41 @@ impl LogState {
         for segment in &self.retired {
             bytes.extend(segment.to_le_bytes());
         }
+        put_lag(&mut bytes, &self.tree.lag);
         bytes
     }
+}
+
+fn put_lag(bytes: &mut Vec<u8>, lag: &StoreLag) {
+    let StoreLag { names, nodes, members, dead, moving, .. } = lag;
+    put_words(bytes, &[names.len() as u64]);
+    for (place, name) in names {
+        put_place(bytes, place);
+        put_words(bytes, &[name.stored.map_or(0, |inode| inode.0), name.changed.0]);
+    }
+    put_words(bytes, &[nodes.len() as u64]);
+    for (inode, group) in nodes {
+        put_words(bytes, &[inode.0, group.0]);
+    }
+    put_words(bytes, &[members.len() as u64]);
+    for (inode, member) in members {
+        let published = member.published.unwrap_or_default();
+        put_words(bytes, &[inode.0, member.set, published.0]);
+    }
+    put_words(bytes, &[dead.len() as u64]);
+    for (inode, group) in dead {
+        put_words(bytes, &[inode.0, group.0]);
+    }
+    bytes.push(u8::from(moving.is_some()));
+    if let Some(MovingDirectory { inode, to, group }) = moving {
+        put_place(bytes, to);
+        put_words(bytes, &[inode.0, group.0]);
+    }
+}
+
+fn put_place(bytes: &mut Vec<u8>, place: &TreePlace) {
+    put_words(bytes, &[place.directory.0]);
+    put_run(bytes, place.name.bytes());
 }
 
 fn put_inode(bytes: &mut Vec<u8>, id: InodeId, inode: &Inode) {
@@ -166,11 +201,13 @@ fn put_inode(bytes: &mut Vec<u8>, id: InodeId, inode: &Inode) {
         put_run(bytes, name.bytes());
         put_run(bytes, value);
     }
+    bytes.push(u8::from(inode.has_object));
     match &inode.kind {
         InodeKind::File(content) => {
             bytes.push(1);
-            let FileContent { size, version, shortened, backed, extents } = content;
-            put_words(bytes, &[*size, *version, *shortened, *backed, extents.len() as u64]);
+            let FileContent { size, version, shortened, backed, drained, extents } = content;
+            put_words(bytes, &[*size, *version, *shortened, *backed]);
+            put_words(bytes, &[*drained, extents.len() as u64]);
             for (start, extent) in extents {
                 put_words(bytes, &[*start, extent.end, extent.version, extent.body.group.0]);
                 bytes.extend(extent.body.index.to_le_bytes());
@@ -230,9 +267,64 @@ fn read_state(rest: &mut ByteReader<'_>, inodes_max: u32) -> Option<LogState> {
         retired.insert(rest.u32()?);
     }
     let highest = inodes.last_key_value().map_or(0, |(id, _): (&InodeId, _)| id.0);
-    let tree = Tree { inodes, next_inode, inodes_max };
+    let places = places_of(&inodes);
+    let lag = read_lag(rest)?;
+    let tree = Tree { inodes, next_inode, inodes_max, places, lag };
     let mut state = LogState { tree, bodies, clients, retired, time };
     (highest < next_inode.0 && count_live(&mut state)).then_some(state)
+}
+
+/// Returns the places of all inodes.
+fn places_of(inodes: &BTreeMap<InodeId, Inode>) -> BTreeMap<InodeId, BTreeSet<TreePlace>> {
+    let mut places: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for (directory, inode) in inodes {
+        let InodeKind::Directory { entries, .. } = &inode.kind else { continue };
+        for (name, entry) in entries {
+            let place = TreePlace { directory: *directory, name: name.clone() };
+            places.entry(*entry).or_default().insert(place);
+        }
+    }
+    places
+}
+
+fn read_flag(rest: &mut ByteReader<'_>) -> Option<bool> {
+    match rest.u8()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+fn read_place(rest: &mut ByteReader<'_>) -> Option<TreePlace> {
+    let directory = InodeId(rest.u64()?);
+    Some(TreePlace { directory, name: EntryName::new(run(rest)?).ok()? })
+}
+
+fn read_lag(rest: &mut ByteReader<'_>) -> Option<StoreLag> {
+    let mut lag = StoreLag::default();
+    for _ in 0..rest.u64()? {
+        let place = read_place(rest)?;
+        let (stored, changed) = (rest.u64()?, GroupNumber(rest.u64()?));
+        let stored = (stored > 0).then_some(InodeId(stored));
+        lag.insert(place, NameLag { stored, changed });
+    }
+    for _ in 0..rest.u64()? {
+        lag.nodes.insert(InodeId(rest.u64()?), GroupNumber(rest.u64()?));
+    }
+    for _ in 0..rest.u64()? {
+        let (inode, set) = (InodeId(rest.u64()?), rest.u64()?);
+        let published = Some(GroupNumber(rest.u64()?)).filter(|group| group.0 > 0);
+        lag.members.insert(inode, SetMember { set, published });
+    }
+    for _ in 0..rest.u64()? {
+        lag.dead.insert(InodeId(rest.u64()?), GroupNumber(rest.u64()?));
+    }
+    if read_flag(rest)? {
+        let to = read_place(rest)?;
+        let (inode, group) = (InodeId(rest.u64()?), GroupNumber(rest.u64()?));
+        lag.moving = Some(MovingDirectory { inode, to, group });
+    }
+    Some(lag)
 }
 
 /// Counts the bytes of bodies that files have; `false` when files have what is not there.
@@ -262,6 +354,7 @@ fn read_inode(rest: &mut ByteReader<'_>) -> Option<(InodeId, Inode)> {
     for _ in 0..rest.u32()? {
         xattrs.insert(EntryName::new(run(rest)?).ok()?, run(rest)?.into());
     }
+    let has_object = read_flag(rest)?;
     let kind = match rest.u8()? {
         1 => InodeKind::File(read_content(rest)?),
         2 => {
@@ -279,12 +372,13 @@ fn read_inode(rest: &mut ByteReader<'_>) -> Option<(InodeId, Inode)> {
         }
         _ => return None,
     };
-    Some((id, Inode { kind, mode, uid, gid, links, atime, mtime, ctime, xattrs }))
+    Some((id, Inode { kind, mode, uid, gid, links, atime, mtime, ctime, xattrs, has_object }))
 }
 
 fn read_content(rest: &mut ByteReader<'_>) -> Option<FileContent> {
     let (size, version) = (rest.u64()?, rest.u64()?);
     let (shortened, backed) = (rest.u64()?, rest.u64()?);
+    let drained = rest.u64()?;
     let mut extents = BTreeMap::new();
     let mut behind = 0;
     for _ in 0..rest.u64()? {
@@ -298,6 +392,8 @@ fn read_content(rest: &mut ByteReader<'_>) -> Option<FileContent> {
         behind = end;
         extents.insert(start, Extent { end, body, skip, version: made });
     }
-    let is_sound = version <= VERSION_MAX && shortened <= version && backed <= size;
-    is_sound.then_some(FileContent { size, version, shortened, backed, extents })
+    let is_sound =
+        version <= VERSION_MAX && shortened <= version && drained <= version && backed <= size;
+    let content = FileContent { size, version, shortened, backed, drained, extents };
+    is_sound.then_some(content)
 }

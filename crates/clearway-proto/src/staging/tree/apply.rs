@@ -4,10 +4,18 @@ use alloc::vec::Vec;
 
 use super::{
     AttributeSet, BodyId, DroppedBytes, EntryName, FileContent, Inode, InodeKind, LINKS_MAX,
-    MODE_BITS, NodeKind, SIZE_MAX, TARGET_MAX, Tree, TreeChange, TreeError, VALUE_MAX, XATTRS_MAX,
+    MODE_BITS, MovingDirectory, NodeKind, SIZE_MAX, TARGET_MAX, Tree, TreeChange, TreeError,
+    TreePlace, VALUE_MAX, XATTRS_MAX,
 };
-use crate::staging::{InodeId, WallNs};
+use crate::staging::{GroupNumber, InodeId, WallNs};
 use alloc::collections::BTreeMap;
+
+/// When a change is made: the time that it leaves, and the group that records it.
+#[derive(Clone, Copy, Debug)]
+struct ChangeMark {
+    time: WallNs,
+    group: GroupNumber,
+}
 
 impl Tree {
     /// Makes `change` at `time`; `body` holds the bytes of a write. Bytes of bodies that no file
@@ -22,25 +30,26 @@ impl Tree {
         time: WallNs,
         dropped: &mut Vec<DroppedBytes>,
     ) -> Result<(), TreeError> {
+        let mark = ChangeMark { time, group: body.group };
         match change {
             TreeChange::Write { inode, offset, length, .. } => {
                 let end = offset.checked_add(u64::from(*length)).filter(|end| *end <= SIZE_MAX);
                 end.ok_or(TreeError::TooLarge)?;
-                self.content_mut(*inode, time)?.write(*offset, *length, body, dropped);
+                self.content_mut(*inode, mark)?.write(*offset, *length, body, dropped);
                 Ok(())
             }
-            TreeChange::Create { .. } => self.create(change, time),
-            TreeChange::Link { inode, parent, name } => self.link(*inode, *parent, name, time),
-            TreeChange::Unlink { parent, name } => self.unlink(*parent, name, time),
+            TreeChange::Create { .. } => self.create(change, mark),
+            TreeChange::Link { inode, parent, name } => self.link(*inode, *parent, name, mark),
+            TreeChange::Unlink { parent, name } => self.unlink(*parent, name, mark),
             TreeChange::RemoveDirectory { parent, name } => {
-                self.remove_directory(*parent, name, time)
+                self.remove_directory(*parent, name, mark)
             }
             TreeChange::Rename { from, name, to, new_name } => {
-                self.rename((*from, name), (*to, new_name), time)
+                self.rename((*from, name), (*to, new_name), mark)
             }
-            TreeChange::Attributes { inode, set } => self.set(*inode, *set, time),
-            TreeChange::SetXattr { inode, name, value } => {
-                let inode = self.inode_mut(*inode)?;
+            TreeChange::Attributes { inode, set } => self.set(*inode, *set, mark),
+            TreeChange::SetXattr { inode: id, name, value } => {
+                let inode = self.inode_mut(*id)?;
                 if value.len() > VALUE_MAX {
                     return Err(TreeError::NameTooLong);
                 }
@@ -48,29 +57,59 @@ impl Tree {
                     return Err(TreeError::Full);
                 }
                 inode.xattrs.insert(name.clone(), value.clone());
-                inode.ctime = time;
+                inode.ctime = mark.time;
+                self.lag.touch_node(*id, mark.group);
                 Ok(())
             }
-            TreeChange::UnsetXattr { inode, name } => {
-                let inode = self.inode_mut(*inode)?;
+            TreeChange::UnsetXattr { inode: id, name } => {
+                let inode = self.inode_mut(*id)?;
                 inode.xattrs.remove(name).ok_or(TreeError::NoAttribute)?;
-                inode.ctime = time;
+                inode.ctime = mark.time;
+                self.lag.touch_node(*id, mark.group);
                 Ok(())
             }
             TreeChange::Truncate { inode, size } => {
                 if *size > SIZE_MAX {
                     return Err(TreeError::TooLarge);
                 }
-                self.content_mut(*inode, time)?.truncate(*size, dropped);
+                self.content_mut(*inode, mark)?.truncate(*size, dropped);
                 Ok(())
             }
-            TreeChange::Forget { inode } => self.forget(*inode, dropped),
+            TreeChange::Forget { inode } => self.forget(*inode, dropped, mark),
+            other => self.apply_to_lag(other, mark, dropped),
+        }
+    }
+
+    /// Makes a change of what the backing store lacks.
+    fn apply_to_lag(
+        &mut self,
+        change: &TreeChange,
+        mark: ChangeMark,
+        dropped: &mut Vec<DroppedBytes>,
+    ) -> Result<(), TreeError> {
+        match change {
             TreeChange::Drained { inode, version, size } => {
-                match &mut self.inode_mut(*inode)?.kind {
-                    InodeKind::File(content) => content.drain(*version, *size, dropped),
-                    _ => Err(TreeError::Invalid),
-                }
+                let InodeKind::File(content) = &mut self.inode_mut(*inode)?.kind else {
+                    return Err(TreeError::Invalid);
+                };
+                content.drain(*version, *size, dropped)?;
+                self.note_drained(*inode, mark.group);
+                Ok(())
             }
+            TreeChange::Stored { place, inode } => {
+                self.note_stored(place, *inode, mark.group);
+                Ok(())
+            }
+            TreeChange::Moving { inode, to } => {
+                let (inode, to) = (*inode, to.clone());
+                self.note_moving(MovingDirectory { inode, to, group: mark.group })
+            }
+            TreeChange::Settled { inode, group } => self.note_settled(*inode, *group),
+            TreeChange::Dropped { inode } => self.note_dropped(*inode),
+            TreeChange::Hold { inode, set } => self.hold(*inode, *set),
+            TreeChange::Published { set } => self.publish(*set, mark.group),
+            TreeChange::Release { set } => self.release_set(*set, mark.group),
+            _ => Err(TreeError::Invalid),
         }
     }
 
@@ -79,11 +118,16 @@ impl Tree {
     }
 
     /// Returns the content of a file that changes at `time`.
-    fn content_mut(&mut self, inode: InodeId, time: WallNs) -> Result<&mut FileContent, TreeError> {
-        let inode = self.inode_mut(inode)?;
+    fn content_mut(
+        &mut self,
+        id: InodeId,
+        mark: ChangeMark,
+    ) -> Result<&mut FileContent, TreeError> {
+        let inode = self.inodes.get_mut(&id).ok_or(TreeError::NotFound)?;
         match &mut inode.kind {
             InodeKind::File(content) => {
-                (inode.mtime, inode.ctime) = (time, time);
+                (inode.mtime, inode.ctime) = (mark.time, mark.time);
+                self.lag.touch_node(id, mark.group);
                 Ok(content)
             }
             InodeKind::Directory { .. } => Err(TreeError::IsDirectory),
@@ -91,26 +135,31 @@ impl Tree {
         }
     }
 
-    /// Changes the entries of a directory at `time`.
-    fn change_entries(
+    /// Gives an entry of a directory to `inode`, or removes it.
+    fn set_entry(
         &mut self,
         parent: InodeId,
-        time: WallNs,
-        change: impl FnOnce(&mut BTreeMap<EntryName, InodeId>),
+        name: &EntryName,
+        inode: Option<InodeId>,
+        mark: ChangeMark,
     ) {
-        if let Some(inode) = self.inodes.get_mut(&parent)
-            && let InodeKind::Directory { entries, .. } = &mut inode.kind
-        {
-            change(entries);
-            (inode.mtime, inode.ctime) = (time, time);
-        }
+        let Some(directory) = self.inodes.get_mut(&parent) else { return };
+        let InodeKind::Directory { entries, .. } = &mut directory.kind else { return };
+        let before = match inode {
+            Some(inode) => entries.insert(name.clone(), inode),
+            None => entries.remove(name),
+        };
+        (directory.mtime, directory.ctime) = (mark.time, mark.time);
+        self.lag.touch_node(parent, mark.group);
+        let place = TreePlace { directory: parent, name: name.clone() };
+        self.move_place(&place, before, inode, mark.group);
     }
 
-    /// Changes the number of links of `inode` by `by` at `time`.
-    fn relink(&mut self, inode: InodeId, by: i32, time: WallNs) {
+    /// Changes the number of links of `inode` by `by`.
+    fn relink(&mut self, inode: InodeId, by: i32, mark: ChangeMark) {
         if let Some(inode) = self.inodes.get_mut(&inode) {
             inode.links = inode.links.saturating_add_signed(by);
-            inode.ctime = time;
+            inode.ctime = mark.time;
         }
     }
 
@@ -128,7 +177,7 @@ impl Tree {
         self.inode(inode).is_some_and(|inode| matches!(inode.kind, InodeKind::Directory { .. }))
     }
 
-    fn create(&mut self, change: &TreeChange, time: WallNs) -> Result<(), TreeError> {
+    fn create(&mut self, change: &TreeChange, mark: ChangeMark) -> Result<(), TreeError> {
         let TreeChange::Create { inode, parent, name, node, mode, uid, gid } = change else {
             return Err(TreeError::Invalid);
         };
@@ -156,18 +205,18 @@ impl Tree {
             uid: *uid,
             gid: *gid,
             links,
-            atime: time,
-            mtime: time,
-            ctime: time,
+            atime: mark.time,
+            mtime: mark.time,
+            ctime: mark.time,
             xattrs: BTreeMap::new(),
+            has_object: false,
         };
         self.inodes.insert(*inode, made);
+        self.lag.touch_node(*inode, mark.group);
         self.next_inode = InodeId(inode.0 + 1);
-        self.change_entries(*parent, time, |entries| {
-            entries.insert(name.clone(), *inode);
-        });
+        self.set_entry(*parent, name, Some(*inode), mark);
         if *node == NodeKind::Directory {
-            self.relink(*parent, 1, time);
+            self.relink(*parent, 1, mark);
         }
         Ok(())
     }
@@ -177,7 +226,7 @@ impl Tree {
         inode: InodeId,
         parent: InodeId,
         name: &EntryName,
-        time: WallNs,
+        mark: ChangeMark,
     ) -> Result<(), TreeError> {
         self.check_free(parent, name)?;
         let linked = self.inode(inode).ok_or(TreeError::NotFound)?;
@@ -188,22 +237,23 @@ impl Tree {
             _ if linked.links >= LINKS_MAX => return Err(TreeError::TooManyLinks),
             _ => {}
         }
-        self.relink(inode, 1, time);
-        self.change_entries(parent, time, |entries| {
-            entries.insert(name.clone(), inode);
-        });
+        self.relink(inode, 1, mark);
+        self.set_entry(parent, name, Some(inode), mark);
         Ok(())
     }
 
-    fn unlink(&mut self, parent: InodeId, name: &EntryName, time: WallNs) -> Result<(), TreeError> {
+    fn unlink(
+        &mut self,
+        parent: InodeId,
+        name: &EntryName,
+        mark: ChangeMark,
+    ) -> Result<(), TreeError> {
         let inode = self.lookup(parent, name)?;
         if self.is_directory(inode) {
             return Err(TreeError::IsDirectory);
         }
-        self.change_entries(parent, time, |entries| {
-            entries.remove(name);
-        });
-        self.relink(inode, -1, time);
+        self.set_entry(parent, name, None, mark);
+        self.relink(inode, -1, mark);
         Ok(())
     }
 
@@ -211,17 +261,15 @@ impl Tree {
         &mut self,
         parent: InodeId,
         name: &EntryName,
-        time: WallNs,
+        mark: ChangeMark,
     ) -> Result<(), TreeError> {
         let inode = self.lookup(parent, name)?;
         if !self.entries(inode)?.is_empty() {
             return Err(TreeError::NotEmpty);
         }
-        self.change_entries(parent, time, |entries| {
-            entries.remove(name);
-        });
-        self.relink(parent, -1, time);
-        self.relink(inode, -2, time);
+        self.set_entry(parent, name, None, mark);
+        self.relink(parent, -1, mark);
+        self.relink(inode, -2, mark);
         Ok(())
     }
 
@@ -229,7 +277,7 @@ impl Tree {
         &mut self,
         (from, name): (InodeId, &EntryName),
         (to, new_name): (InodeId, &EntryName),
-        time: WallNs,
+        mark: ChangeMark,
     ) -> Result<(), TreeError> {
         let moved = self.lookup(from, name)?;
         let is_directory = self.is_directory(moved);
@@ -242,22 +290,18 @@ impl Tree {
             Ok(replaced) => match (is_directory, self.is_directory(replaced)) {
                 (true, false) => return Err(TreeError::NotDirectory),
                 (false, true) => return Err(TreeError::IsDirectory),
-                (true, true) => self.remove_directory(to, new_name, time)?,
-                (false, false) => self.unlink(to, new_name, time)?,
+                (true, true) => self.remove_directory(to, new_name, mark)?,
+                (false, false) => self.unlink(to, new_name, mark)?,
             },
             Err(TreeError::NotFound) => self.check_free(to, new_name)?,
             Err(why) => return Err(why),
         }
-        self.change_entries(from, time, |entries| {
-            entries.remove(name);
-        });
-        self.change_entries(to, time, |entries| {
-            entries.insert(new_name.clone(), moved);
-        });
-        self.relink(moved, 0, time);
+        self.set_entry(from, name, None, mark);
+        self.set_entry(to, new_name, Some(moved), mark);
+        self.relink(moved, 0, mark);
         if is_directory && from != to {
-            self.relink(from, -1, time);
-            self.relink(to, 1, time);
+            self.relink(from, -1, mark);
+            self.relink(to, 1, mark);
             if let Some(Inode { kind: InodeKind::Directory { parent, .. }, .. }) =
                 self.inodes.get_mut(&moved)
             {
@@ -283,8 +327,8 @@ impl Tree {
         false
     }
 
-    fn set(&mut self, inode: InodeId, set: AttributeSet, time: WallNs) -> Result<(), TreeError> {
-        let inode = self.inode_mut(inode)?;
+    fn set(&mut self, id: InodeId, set: AttributeSet, mark: ChangeMark) -> Result<(), TreeError> {
+        let inode = self.inode_mut(id)?;
         if let Some(mode) = set.mode {
             inode.mode = mode & MODE_BITS;
         }
@@ -297,14 +341,21 @@ impl Tree {
         if let Some(atime) = set.atime {
             inode.atime = atime;
         }
-        inode.ctime = time;
+        inode.ctime = mark.time;
+        self.lag.touch_node(id, mark.group);
         Ok(())
     }
 
-    fn forget(&mut self, inode: InodeId, dropped: &mut Vec<DroppedBytes>) -> Result<(), TreeError> {
+    fn forget(
+        &mut self,
+        inode: InodeId,
+        dropped: &mut Vec<DroppedBytes>,
+        mark: ChangeMark,
+    ) -> Result<(), TreeError> {
         if self.inode(inode).ok_or(TreeError::NotFound)?.links > 0 {
             return Err(TreeError::Exists);
         }
+        self.forget_lag(inode, mark.group);
         if let Some(Inode { kind: InodeKind::File(mut content), .. }) = self.inodes.remove(&inode) {
             content.clear(dropped);
         }

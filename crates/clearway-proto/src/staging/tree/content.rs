@@ -71,6 +71,8 @@ pub struct FileContent {
     pub(crate) shortened: u64,
     /// Bytes that the backing store has from the beginning.
     pub(crate) backed: u64,
+    /// The version that the backing store has.
+    pub(crate) drained: u64,
     /// By first byte.
     pub(crate) extents: BTreeMap<u64, Extent>,
 }
@@ -92,6 +94,26 @@ impl FileContent {
             |extent: &Extent, start: u64| extent.end - start.max(self.backed).min(extent.end);
         let in_log: u64 = self.extents.iter().map(|(start, extent)| behind(extent, *start)).sum();
         self.backed + in_log
+    }
+
+    /// Returns the last version whose copy in the backing store is recorded.
+    pub const fn drained(&self) -> u64 {
+        self.drained
+    }
+
+    /// Returns how many bytes the backing store has from the beginning.
+    pub(crate) const fn backed(&self) -> u64 {
+        self.backed
+    }
+
+    /// Returns the stretches that lie in the log, by first byte.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = (u64, Extent)> {
+        self.extents.iter().map(|(start, extent)| (*start, *extent))
+    }
+
+    /// Returns the version that last made the file shorter.
+    pub(crate) const fn shortened(&self) -> u64 {
+        self.shortened
     }
 
     /// Takes `range` out of the extents; what is cut is added to `dropped`.
@@ -161,7 +183,7 @@ impl FileContent {
             }
             !is_drained
         });
-        self.backed = size;
+        (self.backed, self.drained) = (size, version.max(self.drained));
         Ok(())
     }
 

@@ -23,16 +23,19 @@
 mod apply;
 mod content;
 mod fault;
+mod lag;
 
 pub(super) use content::Extent;
 pub use content::{BodyId, ByteSource, DroppedBytes, FileContent};
 pub use fault::TreeError;
+pub(super) use lag::StoreLag;
+pub use lag::{MovingDirectory, NameLag, SetMember, StoreBase, StorePath, TreePlace};
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::{InodeId, WallNs};
+use super::{GroupNumber, InodeId, WallNs};
 
 /// Bytes of the longest name (NAME_MAX of Linux).
 const NAME_MAX: usize = 255;
@@ -239,6 +242,49 @@ pub enum TreeChange {
         /// Its size there.
         size: u64,
     },
+    /// Notes what the backing store has at a place.
+    Stored {
+        /// The place.
+        place: TreePlace,
+        /// What is there.
+        inode: Option<InodeId>,
+    },
+    /// Notes that a directory is about to move in the backing store.
+    Moving {
+        /// The directory.
+        inode: InodeId,
+        /// Where to.
+        to: TreePlace,
+    },
+    /// Notes that the backing store has the attributes of an inode, and its object.
+    Settled {
+        /// The inode.
+        inode: InodeId,
+        /// As they were after this group.
+        group: GroupNumber,
+    },
+    /// Notes that the backing store has no object any more of an inode that is gone.
+    Dropped {
+        /// The inode.
+        inode: InodeId,
+    },
+    /// Keeps an inode from appearing in the backing store until its set is published.
+    Hold {
+        /// The file or symbolic link.
+        inode: InodeId,
+        /// The set that it becomes a member of.
+        set: u64,
+    },
+    /// Lets all members of a set appear: from now on they do, whatever happens.
+    Published {
+        /// The set.
+        set: u64,
+    },
+    /// Gives up a set that is not published; its members appear one by one.
+    Release {
+        /// The set.
+        set: u64,
+    },
 }
 
 /// What a change does to the space of the log.
@@ -257,7 +303,14 @@ impl TreeChange {
     pub(super) const fn space_need(&self) -> SpaceNeed {
         match self {
             Self::Unlink { .. } | Self::RemoveDirectory { .. } => SpaceNeed::Removes,
-            Self::Forget { .. } | Self::Drained { .. } => SpaceNeed::Frees,
+            Self::Forget { .. }
+            | Self::Drained { .. }
+            | Self::Stored { .. }
+            | Self::Moving { .. }
+            | Self::Settled { .. }
+            | Self::Dropped { .. }
+            | Self::Published { .. }
+            | Self::Release { .. } => SpaceNeed::Frees,
             _ => SpaceNeed::Grows,
         }
     }
@@ -302,6 +355,8 @@ pub struct Inode {
     pub ctime: WallNs,
     /// Extended attributes.
     pub xattrs: BTreeMap<EntryName, Box<[u8]>>,
+    /// Whether the backing store has an object of it.
+    pub has_object: bool,
 }
 
 /// All inodes.
@@ -311,10 +366,14 @@ pub struct Tree {
     pub(super) next_inode: InodeId,
     /// Inodes that it holds at most.
     pub(super) inodes_max: u32,
+    /// The places of each inode that has one.
+    pub(super) places: BTreeMap<InodeId, BTreeSet<TreePlace>>,
+    /// What the backing store does not have yet.
+    pub(super) lag: StoreLag,
 }
 
 impl Tree {
-    /// Creates a tree with a root directory and room for `inodes_max` inodes; each takes about 250
+    /// Creates a tree with a root directory and room for `inodes_max` inodes; each takes about 400
     /// bytes of memory.
     pub fn new(inodes_max: u32) -> Self {
         let kind = InodeKind::Directory { parent: InodeId::ROOT, entries: BTreeMap::new() };
@@ -328,9 +387,12 @@ impl Tree {
             mtime: WallNs(0),
             ctime: WallNs(0),
             xattrs: BTreeMap::new(),
+            has_object: false,
         };
         let inodes = BTreeMap::from([(InodeId::ROOT, root)]);
-        Self { inodes, next_inode: InodeId(InodeId::ROOT.0 + 1), inodes_max }
+        let next_inode = InodeId(InodeId::ROOT.0 + 1);
+        let (places, lag) = (BTreeMap::new(), StoreLag::default());
+        Self { inodes, next_inode, inodes_max, places, lag }
     }
 
     /// Returns the least number that a new inode can have.
@@ -374,32 +436,23 @@ impl Tree {
         self.inodes.iter().filter(|(_, inode)| inode.links == 0).map(|(id, _)| *id)
     }
 
-    /// Returns a path of `inode`, without a slash before it: one of its names, found by search.
-    /// Cost: all inodes. For sentences about damage.
+    /// Returns where `inode` is: one place, or several of a file with several names.
+    pub fn places(&self, inode: InodeId) -> impl Iterator<Item = &TreePlace> {
+        self.places.get(&inode).into_iter().flatten()
+    }
+
+    /// Returns a path of `inode`, without a slash before it: that of one of its names.
     pub fn path(&self, inode: InodeId) -> Option<Vec<u8>> {
-        let mut path: Vec<u8> = Vec::new();
+        let mut names = Vec::new();
         let mut at = inode;
         // A path has at most as many steps as there are inodes.
-        for _ in 0..self.inodes.len() {
-            if at == InodeId::ROOT {
-                return Some(path);
-            }
-            let (parent, name) = self.inodes.iter().find_map(|(id, inode)| match &inode.kind {
-                InodeKind::Directory { entries, .. } => {
-                    let name = entries.iter().find(|(_, entry)| **entry == at);
-                    name.map(|(name, _)| (*id, name))
-                }
-                _ => None,
-            })?;
-            let rest = core::mem::take(&mut path);
-            path.extend(name.bytes());
-            if !rest.is_empty() {
-                path.push(b'/');
-                path.extend(rest);
-            }
-            at = parent;
+        while at != InodeId::ROOT && names.len() < self.inodes.len() {
+            let place = self.places(at).next()?;
+            names.push(place.name.bytes());
+            at = place.directory;
         }
-        None
+        names.reverse();
+        Some(names.join(&b'/'))
     }
 
     fn entries(&self, parent: InodeId) -> Result<&BTreeMap<EntryName, InodeId>, TreeError> {

@@ -1,12 +1,15 @@
 //! The log of staged data under drawn loads, crashes and failures, and planted faults that must be
 //! found.
 
+mod careless;
 mod cases;
 mod disk;
+mod drained;
 mod faulty;
 mod feed;
 mod machine;
 mod model;
+mod store;
 mod strangers;
 mod trial;
 
@@ -14,6 +17,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use clearway_proto::base::RandomKey;
 
+use self::careless::DriverFault;
+use self::drained::{DrainedFigures, DrainedPlan, DrainedTrial};
 use self::faulty::PlantedLogFault;
 use self::trial::{Trial, TrialFigures, TrialPlan};
 
@@ -82,6 +87,71 @@ fn swarm__planted_faults_are_found() {
     std::panic::set_hook(hook);
     for (fault, found) in &found {
         println!("{fault:?}: {found:?}");
+    }
+    let missed: Vec<_> = found.iter().filter(|(_, found)| found.is_none()).collect();
+    assert!(missed.is_empty(), "{missed:?}");
+}
+
+fn drained_plan(seed: u64) -> DrainedPlan {
+    let mut stream = RandomKey::new(seed).purpose("drained swarm").stream();
+    let mut below = |bound: u64| stream.below(bound);
+    DrainedPlan {
+        seed,
+        steps: 60 + below(500) as u32,
+        crashes: [0, 1, 2][below(3) as usize],
+        deaths: [0, 10, 30][below(3) as usize],
+        failures: [0, 20, 100][below(3) as usize],
+        pass: [4 << 10, 30 << 10, 1 << 30][below(3) as usize],
+        fault: None,
+    }
+}
+
+fn drained_outcome(plan: &DrainedPlan) -> Result<DrainedFigures, String> {
+    let caught = catch_unwind(AssertUnwindSafe(|| {
+        let mut trial = DrainedTrial::new(plan.clone())?;
+        trial.run()?;
+        Ok(trial.figures)
+    }));
+    caught.unwrap_or_else(|why| {
+        let text = why.downcast_ref::<String>().cloned();
+        Err(text.or_else(|| why.downcast_ref::<&str>().map(|t| t.to_string())).unwrap_or_default())
+    })
+}
+
+/// `SWARM_FIRST=7 SWARM_SEEDS=1 cargo test -p clearway-proto --test engines drained` runs one.
+#[test]
+fn drained_swarm__the_store_gets_the_tree_across_crashes_of_both() {
+    let first = number("SWARM_FIRST").unwrap_or(0);
+    let mut total = DrainedFigures::default();
+    for seed in first..first + number("SWARM_SEEDS").unwrap_or(SEEDS) {
+        match drained_outcome(&drained_plan(seed)) {
+            Ok(figures) => total.add(&figures),
+            Err(why) => panic!("seed {seed}: {why}; {:?}", drained_plan(seed)),
+        }
+    }
+    println!("{total:?}");
+    if number("SWARM_SEEDS").is_none() {
+        assert!(total.is_busy(), "the swarm leaves something out: {total:?}");
+    }
+}
+
+#[test]
+fn drained_swarm__planted_faults_of_the_driver_are_found() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let found = DriverFault::ALL.map(|fault| {
+        let found = (0..1000).find_map(|seed| {
+            let plan = DrainedPlan { fault: Some(fault), ..drained_plan(seed) };
+            Some((seed, drained_outcome(&plan).err()?))
+        });
+        (fault, found)
+    });
+    std::panic::set_hook(hook);
+    for (fault, found) in &found {
+        println!(
+            "{fault:?}: {:?}",
+            found.as_ref().map(|(seed, why)| (seed, &why[..why.len().min(200)]))
+        );
     }
     let missed: Vec<_> = found.iter().filter(|(_, found)| found.is_none()).collect();
     assert!(missed.is_empty(), "{missed:?}");

@@ -53,6 +53,11 @@ impl ModelTree {
         self.nodes.keys().copied().collect()
     }
 
+    pub(super) fn directories(&self) -> Vec<u64> {
+        let named = |inode: &u64| self.is_directory(*inode) && self.named(*inode) > 0;
+        self.inodes().into_iter().filter(named).collect()
+    }
+
     pub(super) fn names(&self) -> Vec<(u64, Vec<u8>)> {
         self.names.keys().cloned().collect()
     }
@@ -187,6 +192,13 @@ impl ModelTree {
             }
             // To a reader it does not matter where the bytes lie.
             TreeChange::Drained { inode, .. } => self.file(*inode).map(|_| ()),
+            TreeChange::Settled { inode, .. } => self.node(*inode).map(|_| ()),
+            TreeChange::Stored { .. }
+            | TreeChange::Moving { .. }
+            | TreeChange::Dropped { .. }
+            | TreeChange::Hold { .. }
+            | TreeChange::Published { .. }
+            | TreeChange::Release { .. } => Ok(()),
         }
     }
 

@@ -76,6 +76,78 @@ pub(super) struct Trial {
     pub(super) figures: TrialFigures,
 }
 
+/// Draws a change, and the length of its body.
+pub(super) fn draw_change(
+    stream: &mut RandomStream,
+    model: &ModelTree,
+    next: InodeId,
+) -> (TreeChange, usize) {
+    let (inodes, names, nameless) = (model.inodes(), model.names(), model.nameless());
+    let mut inode = || InodeId(inodes[stream.below(inodes.len() as u64) as usize]);
+    let (one, other) = (inode(), inode());
+    let new_name = EntryName::new(format!("n{}", stream.below(12)).as_bytes()).expect("a name");
+    let entry =
+        (!names.is_empty()).then(|| names[stream.below(names.len() as u64) as usize].clone());
+    let (from, name) = entry.map_or((one, new_name.clone()), |(parent, name)| {
+        (InodeId(parent), EntryName::new(&name).expect("a name"))
+    });
+    let kind = if inodes.len() < 4 { 3 } else { stream.below(22) };
+    let change = match kind {
+        0..3 if inodes.len() < 24 => {
+            let node = match stream.below(8) {
+                0 | 1 => NodeKind::Directory,
+                2 => NodeKind::Symlink(b"somewhere/else"[..].into()),
+                3 => {
+                    let kind = SpecialKind::Character;
+                    NodeKind::Special(SpecialNode { kind, device: stream.below(9) as u32 })
+                }
+                _ => NodeKind::File,
+            };
+            let mode = stream.below(0o1000) as u32;
+            let parent = one;
+            TreeChange::Create { inode: next, parent, name: new_name, node, mode, uid: 5, gid: 6 }
+        }
+        3 => {
+            let (parent, node) = (InodeId::ROOT, NodeKind::File);
+            TreeChange::Create {
+                inode: next,
+                parent,
+                name: new_name,
+                node,
+                mode: 0o644,
+                uid: 1,
+                gid: 2,
+            }
+        }
+        4 => TreeChange::Link { inode: one, parent: other, name: new_name },
+        5 => TreeChange::Unlink { parent: from, name },
+        6 => TreeChange::RemoveDirectory { parent: from, name },
+        7 | 8 => TreeChange::Rename { from, name, to: other, new_name },
+        9 => {
+            let set = AttributeSet {
+                mode: (stream.below(2) == 0).then_some(0o600),
+                owner: (stream.below(2) == 0).then_some((7, 8)),
+                mtime: (stream.below(2) == 0).then_some(WallNs(5)),
+                atime: (stream.below(3) == 0).then_some(WallNs(6)),
+            };
+            TreeChange::Attributes { inode: one, set }
+        }
+        10 => {
+            let value = vec![1; stream.below(900) as usize].into();
+            TreeChange::SetXattr { inode: one, name: new_name, value }
+        }
+        11 => TreeChange::UnsetXattr { inode: one, name: new_name },
+        12 => TreeChange::Truncate { inode: one, size: stream.below(30_000) },
+        13 if !nameless.is_empty() => TreeChange::Forget { inode: InodeId(nameless[0]) },
+        _ => {
+            let (offset, length) = (stream.below(24_000), 1 + stream.below(SLOT as u64));
+            let length = if stream.below(3) == 0 { length.min(700) } else { length } as usize;
+            return (TreeChange::Write { inode: one, offset, length: 0, digest: 0 }, length);
+        }
+    };
+    (change, 0)
+}
+
 impl Trial {
     pub(super) fn new(plan: TrialPlan) -> Result<Self, String> {
         let key = RandomKey::new(plan.seed).purpose("staging trial");
@@ -333,80 +405,9 @@ impl Trial {
     }
 
     fn draw(&mut self) -> (TreeChange, usize) {
-        let (inodes, names) = (self.model().inodes(), self.model().names());
-        let (nameless, next) = (self.model().nameless(), self.machine.state().tree().next_inode());
-        let stream = &mut self.stream;
-        let mut inode = || InodeId(inodes[stream.below(inodes.len() as u64) as usize]);
-        let (one, other) = (inode(), inode());
-        let new_name = EntryName::new(format!("n{}", stream.below(12)).as_bytes()).expect("a name");
-        let entry =
-            (!names.is_empty()).then(|| names[stream.below(names.len() as u64) as usize].clone());
-        let (from, name) = entry.map_or((one, new_name.clone()), |(parent, name)| {
-            (InodeId(parent), EntryName::new(&name).expect("a name"))
-        });
-        let kind = if inodes.len() < 4 { 3 } else { stream.below(22) };
-        let change = match kind {
-            0..3 if inodes.len() < 24 => {
-                let node = match stream.below(8) {
-                    0 | 1 => NodeKind::Directory,
-                    2 => NodeKind::Symlink(b"somewhere/else"[..].into()),
-                    3 => {
-                        let kind = SpecialKind::Character;
-                        NodeKind::Special(SpecialNode { kind, device: stream.below(9) as u32 })
-                    }
-                    _ => NodeKind::File,
-                };
-                let mode = stream.below(0o1000) as u32;
-                let parent = one;
-                TreeChange::Create {
-                    inode: next,
-                    parent,
-                    name: new_name,
-                    node,
-                    mode,
-                    uid: 5,
-                    gid: 6,
-                }
-            }
-            3 => {
-                let (parent, node) = (InodeId::ROOT, NodeKind::File);
-                TreeChange::Create {
-                    inode: next,
-                    parent,
-                    name: new_name,
-                    node,
-                    mode: 0o644,
-                    uid: 1,
-                    gid: 2,
-                }
-            }
-            4 => TreeChange::Link { inode: one, parent: other, name: new_name },
-            5 => TreeChange::Unlink { parent: from, name },
-            6 => TreeChange::RemoveDirectory { parent: from, name },
-            7 | 8 => TreeChange::Rename { from, name, to: other, new_name },
-            9 => {
-                let set = AttributeSet {
-                    mode: (stream.below(2) == 0).then_some(0o600),
-                    owner: (stream.below(2) == 0).then_some((7, 8)),
-                    mtime: (stream.below(2) == 0).then_some(WallNs(5)),
-                    atime: (stream.below(3) == 0).then_some(WallNs(6)),
-                };
-                TreeChange::Attributes { inode: one, set }
-            }
-            10 => {
-                let value = vec![1; stream.below(900) as usize].into();
-                TreeChange::SetXattr { inode: one, name: new_name, value }
-            }
-            11 => TreeChange::UnsetXattr { inode: one, name: new_name },
-            12 => TreeChange::Truncate { inode: one, size: stream.below(30_000) },
-            13 if !nameless.is_empty() => TreeChange::Forget { inode: InodeId(nameless[0]) },
-            _ => {
-                let (offset, length) = (stream.below(24_000), 1 + stream.below(SLOT as u64));
-                let length = if stream.below(3) == 0 { length.min(700) } else { length } as usize;
-                return (TreeChange::Write { inode: one, offset, length: 0, digest: 0 }, length);
-            }
-        };
-        (change, 0)
+        let next = self.machine.state().tree().next_inode();
+        let model = self.history.last().expect("the first state");
+        draw_change(&mut self.stream, model, next)
     }
 
     /// Looks at what `crashes` drawn losses of power would leave.
@@ -532,7 +533,8 @@ impl Trial {
             let inode = InodeId(inode);
             let version = self.machine.state().tree().content(inode).map_or(0, |c| c.version());
             self.backing.insert(inode.0, Rc::clone(&bytes));
-            let change = TreeChange::Drained { inode, version, size: bytes.len() as u64 };
+            let size = bytes.len() as u64;
+            let change = TreeChange::Drained { inode, version, size };
             self.issue(DRAINER, change, &[])?;
         }
         self.settle()?;

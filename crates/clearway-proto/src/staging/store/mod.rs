@@ -1,0 +1,549 @@
+//! Brings the backing store to what the tree is: bytes, names and attributes, in an order in which a
+//! crash never shows a name without its bytes and never loses bytes that the log let go of.
+//!
+//! # Model
+//! The tree keeps its difference to the store (`tree/lag.rs`). This engine looks for differences
+//! that can be ended, gives steps to a worker, and records what it did. It acts only on what is
+//! durable in the log.
+//! ```text
+//!   bytes        Copy --synced, compared--> DRAINED --durable--> the object gets its names
+//!   names        Link, Unlink, MakeDirectory, RemoveDirectory --directories synced--> STORED
+//!   directories  MOVING --durable--> MoveDirectory --directories synced--> STORED
+//!   attributes   Settle, Make --> SETTLED
+//!   objects      Drop --> DROPPED, when the inode is gone and has no name in the store; DropOld
+//! ```
+//! The bytes of a file are copied in passes of some MiB into its object, and the object gets its
+//! names when it has all bytes of the newest version; so the log has space again while a file is
+//! still written. An object with a name is never written to: its next version begins as a copy.
+//!
+//! Edges: a directory is at its place before what is in it; a name comes after bytes and attributes;
+//! one thing happens at a place at a time; a directory is removed after what is in it. A directory
+//! moves while nothing else happens to names, so that paths stay what they are; when its new place
+//! is taken, it waits among the objects, so directories that change places need no other rule.
+//!
+//! A *set* is held by a record for each member, which keeps its names out of the store. When all
+//! bytes and attributes of all members are in objects, `PUBLISHED` becomes durable, and only then
+//! the first name appears. A crash before it leaves nothing visible, one after it leaves names that
+//! are completed.
+//!
+//! A step that fails is tried again after a pause. A store that makes no progress is left alone,
+//! and then tried with one step.
+//!
+//! # Invariants
+//! I1. `DRAINED` is appended only after the worker synced and compared the object.
+//! I2. No step begins whose reason is not durable.
+//! I3. At most one step is under way at a place and for an inode.
+//! I4. What may have been tried at a place, in this life or the last one, is done again or undone
+//!     before the place leaves the lag.
+//!
+//! # Not here
+//! Calls of files: workers do them. Rates inside a step.
+
+mod decide;
+mod step;
+
+pub use step::{CopyPiece, DrainNotice, StepEnd, StoreAttributes, StoreStep, StoreTask};
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use self::decide::StoreView;
+use super::drain::{DrainEnd, DrainJob, DrainLimits, DrainOrder, DrainTarget};
+use super::tree::{Tree, TreePlace};
+use super::{GroupNumber, InodeId, LogError, LogState, TreeChange, WallNs};
+use crate::base::{Bytes, Class, LocalNs, Nanos};
+use crate::flow::ServiceShare;
+
+/// Names that are changed before their directories are synced, and that are decided at once.
+const BATCH: usize = 256;
+/// The store, in the order of copies.
+const STORE: DrainTarget = DrainTarget(0);
+
+/// How a store is drained.
+#[derive(Clone, Debug)]
+pub struct StoreDrainConfig {
+    /// Files that are copied at a time.
+    pub files: u32,
+    /// Other steps at a time.
+    pub names: u32,
+    /// Bytes of one pass.
+    pub pass: Bytes,
+    /// How long what failed is left alone.
+    pub pause: Nanos,
+    /// Shares of the classes; a class without one is not drained.
+    pub shares: Vec<(Class, ServiceShare)>,
+    /// The number of the last record of the log that a drain appended.
+    pub recorded: u64,
+}
+
+/// The class of a file, and when it has to be in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrainPolicy {
+    /// The class.
+    pub class: Class,
+    /// When.
+    pub deadline: WallNs,
+}
+
+/// What a step is for.
+#[derive(Clone, Debug)]
+enum FlightKind {
+    Sweep,
+    Copy {
+        job: DrainJob,
+        version: u64,
+        size: u64,
+        settles: Option<GroupNumber>,
+    },
+    Settle {
+        group: GroupNumber,
+    },
+    Name {
+        change: TreeChange,
+        directories: Vec<InodeId>,
+        leaves: Option<InodeId>,
+    },
+    Sync(Vec<Flight>),
+    DropOld,
+    Drop,
+    /// There is no step, only a record.
+    Record,
+}
+
+/// A step under way, or one whose record is not durable yet.
+#[derive(Clone, Debug)]
+struct Flight {
+    kind: FlightKind,
+    /// Whether it relies on paths of the store; until its record is durable, no directory moves.
+    uses_path: bool,
+    /// Nothing else happens there.
+    place: Option<TreePlace>,
+    /// Nothing else happens to it.
+    inode: Option<InodeId>,
+}
+
+impl Flight {
+    const fn new(kind: FlightKind) -> Self {
+        Self { kind, uses_path: false, place: None, inode: None }
+    }
+}
+
+/// A record that is not in the log yet.
+#[derive(Clone, Debug)]
+struct WaitingRecord {
+    change: TreeChange,
+    /// The step that it is the last record of.
+    of: Option<Flight>,
+}
+
+/// Whether the objects were looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SweepState {
+    NotBefore(LocalNs),
+    UnderWay,
+    Done,
+}
+
+/// Brings a backing store to what the tree of a log is.
+#[derive(Debug)]
+pub struct StoreDrain {
+    config: StoreDrainConfig,
+    order: DrainOrder,
+    sweep: SweepState,
+    /// The newest durable version of files, and its size.
+    versions: BTreeMap<InodeId, (u64, u64)>,
+    /// Files to copy that are not in the order.
+    unqueued: BTreeSet<InodeId>,
+    queued: BTreeSet<InodeId>,
+    /// Files that somebody writes to.
+    open: BTreeSet<InodeId>,
+    /// Steps that are decided and not begun.
+    ready: VecDeque<(StoreStep, Flight)>,
+    flights: BTreeMap<u64, (StoreStep, Flight)>,
+    steps: u64,
+    busy_places: BTreeSet<TreePlace>,
+    busy_inodes: BTreeSet<InodeId>,
+    /// Steps that rely on paths, from the decision until their record is durable.
+    naming: usize,
+    /// The directory that moves.
+    moving: Option<InodeId>,
+    /// A directory waits until that is none.
+    wants_move: bool,
+    /// Names that were changed and whose directories are not synced.
+    unsynced: Vec<Flight>,
+    is_syncing: bool,
+    records: VecDeque<WaitingRecord>,
+    recorded: u64,
+    /// Steps whose last record has this number.
+    undurable: VecDeque<(u64, Flight)>,
+    retry_places: BTreeMap<TreePlace, LocalNs>,
+    retry_inodes: BTreeMap<InodeId, LocalNs>,
+    /// Places where something may have been put in an earlier life that no record knows of; and
+    /// whether a step of this life may have changed that.
+    former: BTreeMap<TreePlace, bool>,
+    /// Places where a step failed, and what may have a name there.
+    unsure: BTreeMap<TreePlace, BTreeSet<InodeId>>,
+    /// Files that may have old objects.
+    old: BTreeSet<InodeId>,
+    /// Inodes that may have objects that no record knows of.
+    unrecorded: BTreeSet<InodeId>,
+    /// Until when the store is left alone, because it made no progress.
+    parked: Option<LocalNs>,
+    notices: VecDeque<DrainNotice>,
+    /// Things that happened since everything was looked at.
+    stirs: usize,
+}
+
+impl StoreDrain {
+    /// Creates the engine for the log whose state after opening is `tree`.
+    pub fn new(config: StoreDrainConfig, tree: &Tree) -> Self {
+        let mut order = DrainOrder::default();
+        let limits = DrainLimits { files: config.files, pause: config.pause };
+        order.add_target(STORE, limits, &config.shares);
+        let mut drain = Self {
+            order,
+            sweep: SweepState::NotBefore(LocalNs(0)),
+            versions: BTreeMap::new(),
+            unqueued: BTreeSet::new(),
+            queued: BTreeSet::new(),
+            open: BTreeSet::new(),
+            ready: VecDeque::new(),
+            flights: BTreeMap::new(),
+            steps: 0,
+            busy_places: BTreeSet::new(),
+            busy_inodes: BTreeSet::new(),
+            naming: 0,
+            moving: None,
+            wants_move: false,
+            unsynced: Vec::new(),
+            is_syncing: false,
+            records: VecDeque::new(),
+            recorded: config.recorded,
+            undurable: VecDeque::new(),
+            retry_places: BTreeMap::new(),
+            retry_inodes: BTreeMap::new(),
+            former: BTreeMap::new(),
+            unsure: BTreeMap::new(),
+            old: BTreeSet::new(),
+            unrecorded: BTreeSet::new(),
+            parked: None,
+            notices: VecDeque::new(),
+            stirs: 1,
+            config,
+        };
+        for (place, name) in &tree.lag.names {
+            drain.old.extend(name.stored.into_iter().chain(tree.wanted(place)));
+            // Nothing is put where a directory is that leaves.
+            if !name.stored.is_some_and(|stored| tree.is_store_directory(stored)) {
+                drain.former.insert(place.clone(), false);
+            }
+        }
+        for (inode, _) in tree.inodes() {
+            if let Some(content) = tree.content(inode)
+                && content.drained() < content.version()
+            {
+                drain.drainable(inode, content.version(), content.size());
+            }
+        }
+        drain
+    }
+
+    /// Takes [`super::LogEvent::Drainable`].
+    pub fn drainable(&mut self, inode: InodeId, version: u64, size: u64) {
+        self.versions.insert(inode, (version, size));
+        self.unqueued.insert(inode);
+        self.stir();
+    }
+
+    /// Takes the news that the log has something more.
+    pub fn stir(&mut self) {
+        self.stirs += 1;
+    }
+
+    /// Takes [`super::LogEvent::Durable`] of the client that appends the records of this engine.
+    pub fn durable(&mut self, number: u64) {
+        while self.undurable.front().is_some_and(|(last, _)| *last <= number) {
+            if let Some((_, flight)) = self.undurable.pop_front() {
+                if let Some(place) = &flight.place {
+                    self.unsure.remove(place);
+                    self.former.remove(place);
+                }
+                self.let_go(&flight);
+            }
+        }
+        self.stir();
+    }
+
+    /// Notes that somebody writes to a file: as long as it is open for that, no new version of it
+    /// becomes visible.
+    pub fn opened(&mut self, inode: InodeId) {
+        self.open.insert(inode);
+    }
+
+    /// Notes that nobody writes to a file any more, or that somebody waits for it all the same.
+    pub fn closed(&mut self, inode: InodeId) {
+        self.open.remove(&inode);
+        self.stir();
+    }
+
+    /// Takes the news that class or deadline of a file changed; they hold from its next pass on.
+    pub fn policy_changed(&mut self, inode: InodeId) {
+        if self.queued.remove(&inode) {
+            self.order.forget(inode);
+            self.unqueued.insert(inode);
+        }
+        self.stir();
+    }
+
+    /// Takes what an operator should know.
+    pub fn take_notice(&mut self) -> Option<DrainNotice> {
+        self.notices.pop_front()
+    }
+
+    /// Returns whether the store makes no progress.
+    pub const fn is_parked(&self) -> bool {
+        self.parked.is_some()
+    }
+
+    /// Returns when something that failed is tried again.
+    pub fn deadline(&self) -> Option<LocalNs> {
+        if self.parked.is_some() {
+            return self.parked.filter(|_| self.flights.is_empty());
+        }
+        let retries = self.retry_places.values().chain(self.retry_inodes.values()).copied();
+        let sweep = match self.sweep {
+            SweepState::NotBefore(at) => Some(at),
+            _ => None,
+        };
+        retries.chain(sweep).min()
+    }
+
+    /// Returns whether the store has all of `inode`: bytes, attributes and names, and a durable record
+    /// says so.
+    pub fn has(&self, tree: &Tree, inode: InodeId) -> bool {
+        tree.node_lag(inode).is_none()
+            && !self.busy_inodes.contains(&inode)
+            && tree.content(inode).is_none_or(|content| content.drained() == content.version())
+            && tree
+                .places(inode)
+                .all(|place| tree.name_lag(place).is_none() && !self.busy_places.contains(place))
+    }
+
+    /// Returns whether nobody has seen `inode` in the store, and nobody sees it before a record that
+    /// is appended now.
+    pub fn can_hold(&self, tree: &Tree, inode: InodeId) -> bool {
+        tree.stored_places(inode).next().is_none()
+            && !self.busy_inodes.contains(&inode)
+            && !self.may_be_somewhere(inode)
+    }
+
+    /// Returns whether `inode` may have a name that no record knows of.
+    fn may_be_somewhere(&self, inode: InodeId) -> bool {
+        !self.former.is_empty() || self.was_tried(inode)
+    }
+
+    /// Returns whether a name of `inode` may come or go that no record knows of.
+    fn was_tried(&self, inode: InodeId) -> bool {
+        self.former.values().any(|is_acted_on| *is_acted_on)
+            || self.unsure.values().any(|tried| tried.contains(&inode))
+    }
+
+    /// Returns the next record to append, under the number that it has to have. Its outcome is given
+    /// to [`StoreDrain::record_taken`] before the next one is asked for.
+    pub fn next_record(&self) -> Option<(u64, TreeChange)> {
+        self.records.front().map(|record| (self.recorded + 1, record.change.clone()))
+    }
+
+    /// Takes whether the log took the record of [`StoreDrain::next_record`].
+    pub fn record_taken(&mut self, outcome: Result<(), LogError>) {
+        // The log takes it later.
+        if let Err(LogError::Full | LogError::Busy | LogError::NotOpen | LogError::Stopped(_)) =
+            outcome
+        {
+            return;
+        }
+        let Some(WaitingRecord { change, of }) = self.records.pop_front() else { return };
+        self.stir();
+        if outcome.is_err() {
+            // The tree changed meanwhile: what was done is looked at again.
+            of.iter().for_each(|flight| self.let_go(flight));
+            return;
+        }
+        self.recorded += 1;
+        self.undurable.extend(of.map(|flight| (self.recorded, flight)));
+        match change {
+            TreeChange::Drained { inode, .. } | TreeChange::Settled { inode, .. } => {
+                self.unrecorded.remove(&inode);
+            }
+            TreeChange::Published { set } => self.notices.push_back(DrainNotice::Published(set)),
+            _ => {}
+        }
+    }
+
+    fn hold(&mut self, flight: &Flight) {
+        self.busy_places.extend(flight.place.clone());
+        self.busy_inodes.extend(flight.inode);
+        self.naming += usize::from(flight.uses_path);
+    }
+
+    fn let_go(&mut self, flight: &Flight) {
+        if let Some(place) = &flight.place {
+            self.busy_places.remove(place);
+        }
+        if let Some(inode) = flight.inode {
+            self.busy_inodes.remove(&inode);
+            self.unqueued.insert(inode);
+            self.moving.take_if(|moving| *moving == inode);
+        }
+        self.naming -= usize::from(flight.uses_path);
+    }
+
+    fn record(&mut self, change: TreeChange, of: Option<Flight>) {
+        self.records.push_back(WaitingRecord { change, of });
+    }
+
+    /// Gives the next step that can be begun; `policy` gives the class of an inode. Cost: all
+    /// differences, once for as many things that happened as a part of them.
+    pub fn next_task(
+        &mut self,
+        now: LocalNs,
+        state: &LogState,
+        durable: GroupNumber,
+        policy: &dyn Fn(&Tree, InodeId) -> DrainPolicy,
+    ) -> Option<StoreTask> {
+        if self.parked.is_some_and(|until| until > now || !self.flights.is_empty()) {
+            return None;
+        }
+        let view = StoreView { now, state, tree: state.tree(), durable };
+        let (step, flight) = match self.sweep {
+            SweepState::NotBefore(at) if at <= now => {
+                self.sweep = SweepState::UnderWay;
+                (decide::sweep(&view), Flight::new(FlightKind::Sweep))
+            }
+            SweepState::Done => {
+                self.wake_retries(now);
+                let is_due = self.flights.is_empty() || self.stirs >= view.tree.store_lag() / 16;
+                if self.ready.is_empty() && self.stirs > 0 && is_due {
+                    self.stirs = 0;
+                    self.look(&view, policy);
+                }
+                let step = self.next_ready().or_else(|| self.next_copy(&view));
+                step.or_else(|| self.next_sync(&view))?
+            }
+            _ => return None,
+        };
+        if let StoreStep::Copy { inode, .. } | StoreStep::Make { inode, .. } = step {
+            self.unrecorded.insert(inode);
+        }
+        self.steps += 1;
+        let class = flight.inode.map_or(Class::BestEffort, |inode| policy(view.tree, inode).class);
+        self.flights.insert(self.steps, (step.clone(), flight));
+        Some(StoreTask { number: self.steps, class, step })
+    }
+
+    fn wake_retries(&mut self, now: LocalNs) {
+        let waiting = self.retry_places.len() + self.retry_inodes.len();
+        self.retry_places.retain(|_, at| *at > now);
+        self.retry_inodes.retain(|_, at| *at > now);
+        self.stirs += waiting - self.retry_places.len() - self.retry_inodes.len();
+    }
+
+    fn next_ready(&mut self) -> Option<(StoreStep, Flight)> {
+        let is_copy =
+            |(_, flight): &&(StoreStep, Flight)| matches!(flight.kind, FlightKind::Copy { .. });
+        let copies = self.flights.values().filter(is_copy).count();
+        let is_free = self.flights.len() - copies < self.config.names as usize;
+        if is_free { self.ready.pop_front() } else { None }
+    }
+
+    /// Takes the end of a step. What is not known is left alone: it belongs to a worker that was
+    /// given up.
+    pub fn end(&mut self, now: LocalNs, number: u64, end: StepEnd) {
+        let Some((step, flight)) = self.flights.remove(&number) else { return };
+        self.stir();
+        match end {
+            StepEnd::Done => {}
+            StepEnd::DoneBeside => self.notices.push_back(DrainNotice::Stranger { step }),
+            StepEnd::Failed(fault) => self.notices.push_back(DrainNotice::Failed { step, fault }),
+            StepEnd::Stuck => {
+                if self.parked.is_none_or(|until| until <= now) {
+                    self.notices.push_back(DrainNotice::Parked);
+                }
+                self.parked = Some(now + self.config.pause);
+            }
+        }
+        if let StepEnd::Done | StepEnd::DoneBeside = end {
+            self.parked = None;
+            self.done(now, flight);
+        } else {
+            self.failed(now, flight);
+        }
+    }
+
+    fn done(&mut self, now: LocalNs, flight: Flight) {
+        match flight.kind.clone() {
+            FlightKind::Sweep => self.sweep = SweepState::Done,
+            FlightKind::Copy { job, version, size, settles } => {
+                let inode = job.inode;
+                self.order.end(now, inode, DrainEnd::Durable);
+                let drained = TreeChange::Drained { inode, version, size };
+                let Some(group) = settles else { return self.record(drained, Some(flight)) };
+                self.record(drained, None);
+                self.record(TreeChange::Settled { inode, group }, Some(flight));
+            }
+            FlightKind::Settle { group } => {
+                if let Some(inode) = flight.inode {
+                    self.record(TreeChange::Settled { inode, group }, Some(flight));
+                }
+            }
+            FlightKind::Name { .. } => self.unsynced.push(flight),
+            FlightKind::Sync(synced) => {
+                self.is_syncing = false;
+                for flight in synced {
+                    if let FlightKind::Name { change, .. } = flight.kind.clone() {
+                        self.record(change, Some(flight));
+                    }
+                }
+            }
+            FlightKind::Drop => {
+                if let Some(inode) = flight.inode {
+                    self.unrecorded.remove(&inode);
+                    self.record(TreeChange::Dropped { inode }, Some(flight));
+                }
+            }
+            FlightKind::DropOld | FlightKind::Record => self.let_go(&flight),
+        }
+    }
+
+    fn failed(&mut self, now: LocalNs, flight: Flight) {
+        let again = now + self.config.pause;
+        let undone = match flight.kind {
+            FlightKind::Sweep => {
+                self.sweep = SweepState::NotBefore(again);
+                return;
+            }
+            FlightKind::Sync(flights) => {
+                self.is_syncing = false;
+                flights
+            }
+            FlightKind::Copy { job, .. } => {
+                self.order.end(now, job.inode, DrainEnd::Superseded);
+                alloc::vec![flight]
+            }
+            _ => alloc::vec![flight],
+        };
+        for flight in undone {
+            self.let_go(&flight);
+            match (&flight.place, flight.inode, &flight.kind) {
+                (Some(place), inode, FlightKind::Name { leaves, .. }) => {
+                    let tried = self.unsure.entry(place.clone()).or_default();
+                    tried.extend(inode.iter().chain(leaves));
+                }
+                (_, Some(inode), FlightKind::DropOld) => drop(self.old.insert(inode)),
+                _ => {}
+            }
+            self.retry_places.extend(flight.place.map(|place| (place, again)));
+            self.retry_inodes.extend(flight.inode.map(|inode| (inode, again)));
+        }
+    }
+}
