@@ -154,6 +154,8 @@ pub(super) struct Recovery {
     snapshots: Vec<(SnapshotHeader, usize)>,
     /// The first header of each segment that has one, and its digest.
     firsts: Vec<(GroupHeader, u32)>,
+    /// Segments whose first block has something, and no header of this log.
+    unknown_firsts: Vec<u32>,
     /// The highest group that is known to have been durable.
     durable: GroupNumber,
     state: LogState,
@@ -181,6 +183,7 @@ impl Recovery {
             superblock: Err(LogError::WrongMagic),
             snapshots: Vec::new(),
             firsts: Vec::new(),
+            unknown_firsts: Vec::new(),
             durable: GroupNumber(0),
             state: LogState::new(inodes_max),
             end: LogEnd::EMPTY,
@@ -410,6 +413,8 @@ impl Recovery {
         if let Some((header, digest)) = self.header_at(LogPlace { segment, block: 0 }, bytes) {
             self.durable = self.durable.max(header.durable);
             self.firsts.push((header, digest));
+        } else if bytes.iter().any(|byte| *byte != 0) {
+            self.unknown_firsts.push(segment);
         }
         if segment + 1 < self.segments {
             return RecoveryPhase::FirstHeader(segment + 1);
@@ -542,7 +547,9 @@ impl Recovery {
         let mut ranges = Vec::new();
         let number = self.end.group.0;
         let later = self.firsts.iter().filter(|(first, _)| first.number.0 > number);
-        let segments: BTreeSet<u32> = later.map(|(first, _)| first.place.segment).collect();
+        let later = later.map(|(first, _)| first.place.segment);
+        // Groups behind a damaged first header may say that it was durable.
+        let segments: BTreeSet<u32> = later.chain(self.unknown_firsts.iter().copied()).collect();
         if let Some(next) = self.end.next
             && !segments.contains(&next.segment)
             && next.block < self.segment_blocks
@@ -593,7 +600,10 @@ impl Recovery {
                 return self.replay(header, digest, &records, &sound);
             }
             MissingGroup::Front(place) => place,
-            MissingGroup::Header => self.end.next.unwrap_or(LogPlace { segment: 0, block: 0 }),
+            MissingGroup::Header => self.end.next.unwrap_or_else(|| {
+                let segment = self.unknown_firsts.first().copied().unwrap_or(0);
+                LogPlace { segment, block: 0 }
+            }),
         };
         self.failed = Some(LogError::GroupDamaged { group, place });
         RecoveryPhase::Over

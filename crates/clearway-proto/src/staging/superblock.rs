@@ -23,7 +23,7 @@ use crate::base::{ByteReader, crc32c};
 /// Copies of the superblock.
 pub(super) const COPIES: u64 = 2;
 const MAGIC: [u8; 8] = *b"CLWYLOG\0";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes that the digest covers.
 const COVERED: usize = 56;
 

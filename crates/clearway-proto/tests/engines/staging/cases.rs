@@ -3,8 +3,8 @@
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, crc32c, xxh3};
 use clearway_proto::staging::{
-    ByteSource, ClientId, EntryName, InodeId, LogCommand, LogError, LogEvent, LogId, LogOrigin,
-    NodeKind, TreeChange, TreeError, WallNs,
+    ByteSource, ClientId, EntryName, GroupNumber, InodeId, LogCommand, LogError, LogEvent, LogId,
+    LogOrigin, NodeKind, TreeChange, TreeError, WallNs,
 };
 use clearway_proto::wire::{Fault, FileId, FileKind, Span};
 
@@ -266,7 +266,7 @@ fn open__files_that_are_no_log_are_refused_in_a_sentence() {
     fewer.sync_all();
     for copy in [0, 4096] {
         // Format 3 with a digest that fits.
-        fewer.flip(SUPERBLOCK, copy + 8, 1);
+        fewer.flip(SUPERBLOCK, copy + 8, 0);
         fewer.fit_superblock(SUPERBLOCK, copy);
     }
     assert_eq!(refusal(fewer), LogError::Version(3));
@@ -343,6 +343,22 @@ fn open__a_damaged_body_puts_its_file_into_quarantine() {
     write(&mut machine, 6, 3, 9000);
     end_all(&mut machine);
     assert_eq!(machine.state().damaged_files().count(), 0);
+}
+
+#[test]
+fn open__a_damaged_first_header_of_durable_groups_is_no_torn_tail() {
+    let mut machine = log();
+    for (number, text) in [(1, "one"), (2, "two"), (3, "three")] {
+        append(&mut machine, number, create(number + 1, text));
+        end_all(&mut machine);
+    }
+    let mut disk = machine.disk.clone();
+    disk.sync_all();
+    let used = segment_files().into_iter().find(|file| disk.read(*file, 0, 8) != [0; 8]);
+    let used = used.expect("a segment with groups");
+    disk.flip(used, 20, 0);
+    let why = refusal(disk);
+    assert!(matches!(why, LogError::GroupDamaged { group: GroupNumber(1), .. }), "{why}");
 }
 
 #[test]
