@@ -5,7 +5,7 @@
 //! between: at every instant one of the two is whole. The one of the later epoch counts.
 //! ```text
 //!   0   magic "CLWYLOG\0"
-//!   8   version (u32): 1
+//!   8   version (u32): 2
 //!  12   segments (u32)
 //!  16   uuid (16 bytes)
 //!  32   epoch (u64): grows by one with every opening

@@ -83,7 +83,7 @@ fn superblock__fields_are_where_the_documentation_says() {
         durable: GroupNumber(7),
     };
     let block = superblock.encode();
-    assert_eq!(block[..16], *b"CLWYLOG\0\x01\0\0\0\x05\0\0\0");
+    assert_eq!(block[..16], *b"CLWYLOG\0\x02\0\0\0\x05\0\0\0");
     assert_eq!((block[16], block[17], block[32], block[41], block[48]), (3, 2, 4, 0x60, 7));
     assert_eq!(Superblock::parse(&block), Ok(superblock));
     for byte in 0..60 {
