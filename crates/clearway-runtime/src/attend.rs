@@ -246,14 +246,14 @@ impl<E: Engine> SharedEngine<E> {
                 (Rest::Again, _) => {}
                 (Rest::Descriptor, Some(descriptors)) => {
                     self.is_asleep.store(true, Ordering::SeqCst);
-                    let is_over = !has_more();
-                    if is_over {
+                    let has_more = has_more();
+                    if !has_more {
                         descriptors.sleep(timeout, &[self.signal.as_fd()]);
                         self.signal.clear();
                     }
                     self.is_asleep.store(false, Ordering::SeqCst);
-                    if !is_over {
-                        // What it waits for may be a thread that has to get this processor for it.
+                    if has_more {
+                        // The thread that it waits for may need this processor.
                         std::thread::yield_now();
                     }
                 }

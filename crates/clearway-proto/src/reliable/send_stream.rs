@@ -545,7 +545,7 @@ mod tests {
         }
     }
 
-    /// Creates a stream of one path that has pushed a message without bytes.
+    /// Creates a stream of `paths` paths, with a message without bytes to send.
     fn stream(now: LocalNs, paths: usize) -> SendStream {
         let mut fabric = MemoryFabric::new(MemoryConfig::lossless(1));
         let measures = SegmentationLimits::new(fabric.wire(Rank(0)).capabilities(), 64 << 10);

@@ -154,7 +154,7 @@ pub(super) struct Recovery {
     snapshots: Vec<(SnapshotHeader, usize)>,
     /// The first header of each segment that has one, and its digest.
     firsts: Vec<(GroupHeader, u32)>,
-    /// Segments whose first block has something, and no header of this log.
+    /// Segments whose first block is neither zeros nor a header of this log.
     unknown_firsts: Vec<u32>,
     /// The highest group that is known to have been durable.
     durable: GroupNumber,

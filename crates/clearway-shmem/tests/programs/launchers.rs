@@ -53,8 +53,8 @@ fn hydra__its_pes_find_each_other_on_two_hosts() {
     });
 }
 
-/// Runs programs by the launcher's words, which `launch` gives for a number of PEs of each host and one of
-/// all.
+/// Runs programs on two hosts. `launch` returns the launcher's command for a number of PEs on each
+/// host and a number in all.
 fn run_on_two_hosts(name: &str, launch: impl Fn(u32, u32) -> String) {
     let mut script = String::new();
     for file in ["movement.c", "together.c", "counting.c", "queues.c"] {

@@ -123,6 +123,11 @@ impl DrainedTrial {
         })
     }
 
+    /// Returns the number of the application's next call.
+    fn next_number(&self) -> u64 {
+        self.numbers.get(&APPLICATION).map_or(1, |number| number + 1)
+    }
+
     fn model(&self) -> &ModelTree {
         self.history.last().expect("the first state")
     }
@@ -246,18 +251,12 @@ impl DrainedTrial {
         let Some(slot) = self.slots.iter().position(Option::is_none) else { return Ok(()) };
         let next = self.machine.state().tree().next_inode();
         let model = self.history.last().expect("the first state");
-        let (change, length) = match self.stream.below(3) {
-            0 => (draw_names(&mut self.stream, model, next), 0),
+        let (change, bytes) = match self.stream.below(3) {
+            0 => (draw_names(&mut self.stream, model, next), Vec::new()),
             _ => draw_change(&mut self.stream, model, next),
         };
-        let bytes: Vec<u8> = (0..length).map(|_| self.stream.next_u64() as u8).collect();
-        let change = match change {
-            TreeChange::Write { inode, offset, .. } => {
-                TreeChange::Write { inode, offset, length: length as u32, digest: xxh3(&bytes) }
-            }
-            other => other,
-        };
-        let number = self.numbers.get(&APPLICATION).map_or(1, |number| number + 1);
+        let length = bytes.len();
+        let number = self.next_number();
         let mut body = Span::EMPTY;
         if length > 0 {
             self.machine.arena[slot * SLOT..slot * SLOT + length].copy_from_slice(&bytes);
@@ -282,7 +281,7 @@ impl DrainedTrial {
         self.sets += 1;
         let set = self.sets;
         for inode in new.into_iter().take(1 + self.stream.below(4) as usize) {
-            let number = self.numbers.get(&APPLICATION).map_or(1, |number| number + 1);
+            let number = self.next_number();
             let change = TreeChange::Hold { inode, set };
             match self.append(APPLICATION, number, change, Span::EMPTY, &[])? {
                 Ok(()) | Err(LogError::Full | LogError::Busy) => {}
@@ -292,12 +291,12 @@ impl DrainedTrial {
             self.hear()?;
         }
         if self.driver.publishes_early() {
-            let number = self.numbers.get(&APPLICATION).map_or(1, |number| number + 1);
+            let number = self.next_number();
             let change = TreeChange::Published { set };
             let _ = self.append(APPLICATION, number, change, Span::EMPTY, &[])?;
         }
         if self.stream.below(6) == 0 {
-            let number = self.numbers.get(&APPLICATION).map_or(1, |number| number + 1);
+            let number = self.next_number();
             let change = TreeChange::Release { set };
             let _ = self.append(APPLICATION, number, change, Span::EMPTY, &[])?;
         }
@@ -485,7 +484,7 @@ impl DrainedTrial {
         for _ in 0..20_000 {
             self.pump()?;
             if let Some(nameless) = self.model().nameless().first().copied() {
-                let number = self.numbers.get(&APPLICATION).map_or(1, |number| number + 1);
+                let number = self.next_number();
                 let change = TreeChange::Forget { inode: InodeId(nameless) };
                 let _ = self.append(APPLICATION, number, change, Span::EMPTY, &[])?;
                 self.drain.stir();

@@ -76,12 +76,12 @@ pub(super) struct Trial {
     pub(super) figures: TrialFigures,
 }
 
-/// Draws a change, and the length of its body.
+/// Draws a change, and the bytes of its body.
 pub(super) fn draw_change(
     stream: &mut RandomStream,
     model: &ModelTree,
     next: InodeId,
-) -> (TreeChange, usize) {
+) -> (TreeChange, Vec<u8>) {
     let (inodes, names, nameless) = (model.inodes(), model.names(), model.nameless());
     let mut inode = || InodeId(inodes[stream.below(inodes.len() as u64) as usize]);
     let (one, other) = (inode(), inode());
@@ -142,10 +142,12 @@ pub(super) fn draw_change(
         _ => {
             let (offset, length) = (stream.below(24_000), 1 + stream.below(SLOT as u64));
             let length = if stream.below(3) == 0 { length.min(700) } else { length } as usize;
-            return (TreeChange::Write { inode: one, offset, length: 0, digest: 0 }, length);
+            let bytes: Vec<u8> = (0..length).map(|_| stream.next_u64() as u8).collect();
+            let (length, digest) = (length as u32, xxh3(&bytes));
+            return (TreeChange::Write { inode: one, offset, length, digest }, bytes);
         }
     };
-    (change, 0)
+    (change, Vec::new())
 }
 
 impl Trial {
@@ -327,16 +329,9 @@ impl Trial {
             return self.resend(client);
         }
         let Some(slot) = self.slots.iter().position(Option::is_none) else { return Ok(()) };
-        let (change, length) = self.draw();
-        let bytes: Vec<u8> = (0..length).map(|_| self.stream.next_u64() as u8).collect();
-        let change = match change {
-            TreeChange::Write { inode, offset, .. } => {
-                TreeChange::Write { inode, offset, length: length as u32, digest: xxh3(&bytes) }
-            }
-            other => other,
-        };
-        if length > 0 {
-            self.machine.arena[slot * SLOT..slot * SLOT + length].copy_from_slice(&bytes);
+        let (change, bytes) = self.draw();
+        if !bytes.is_empty() {
+            self.machine.arena[slot * SLOT..slot * SLOT + bytes.len()].copy_from_slice(&bytes);
             let number = self.numbers.get(&client).map_or(1, |number| number + 1);
             self.slots[slot] = Some((client, number));
         }
@@ -404,7 +399,7 @@ impl Trial {
         self.hear()
     }
 
-    fn draw(&mut self) -> (TreeChange, usize) {
+    fn draw(&mut self) -> (TreeChange, Vec<u8>) {
         let next = self.machine.state().tree().next_inode();
         let model = self.history.last().expect("the first state");
         draw_change(&mut self.stream, model, next)

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn run__who_says_nothing_delays_nobody_and_is_shown_out() {
+    fn run__a_silent_client_delays_nobody_and_is_disconnected() {
         let server = server(Duration::from_millis(200));
         let mut silent = connect(&server);
         silent.write_all(b"GET /metrics HTT").expect("sent");
