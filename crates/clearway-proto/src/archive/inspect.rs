@@ -5,8 +5,8 @@
 //! A CRC is asked for where the flag says that it is there; the ramp where the descriptor says that
 //! the content is one, and with it the checksum of its generator where there is no CRC. Within a
 //! component the channel of a ramp stays the same; in an archive of microslices it does so all
-//! along. Microslices of a component begin at equal distances, and all components of a timeslice at
-//! one time; numbers of timeslices increase within an archive. Equipment, subsystem and its format
+//! along. Microslices of a component begin at equal distances, and all components of a timeslice
+//! less than such a distance apart, where no flag says that microslices are missing. Numbers of timeslices increase within an archive. Equipment, subsystem and its format
 //! stay the same in an archive of microslices, and in all components at one place of an archive of
 //! timeslices.
 //!
@@ -55,7 +55,7 @@ pub enum Finding {
     Spacing,
     /// Another equipment, subsystem or format than before.
     Origin,
-    /// A component begins at another time than the first of its timeslice.
+    /// A component begins at another time than the first of its timeslice, by a microslice or more.
     Start,
     /// There are no components or no microslices, and no flag says so.
     Missing,
@@ -123,7 +123,9 @@ impl Finding {
             Self::Origin => {
                 "a microslice has another equipment, subsystem or format than those before it"
             }
-            Self::Start => "a component begins at another time than the first of its timeslice",
+            Self::Start => {
+                "a component begins at another time than the first of its timeslice, by a microslice or more"
+            }
             Self::Missing => {
                 "a timeslice has no components or a component no microslices, and no flag says so"
             }
@@ -212,6 +214,8 @@ struct MicrosliceStream {
     step: Option<u64>,
     channel: Option<u16>,
     origin: Option<StreamFormat>,
+    /// A flag says that microslices are missing.
+    has_gaps: bool,
 }
 
 /// Bytes before and behind contents that can be padding, at most: no descriptor fits in there.
@@ -271,8 +275,13 @@ impl Inspector {
             let place = ArchivePosition { component: Some(count), ..place };
             count += 1;
             let begin = self.component(&component, place);
-            if begin.is_some_and(|begin| *start.get_or_insert(begin) != begin) {
-                self.tally.note(Finding::Start, place);
+            if let Some((begin, step)) =
+                begin.filter(|_| !component.descriptor.flags.is_incomplete())
+            {
+                let first = *start.get_or_insert(begin);
+                if first.abs_diff(begin) >= step.unwrap_or(1).max(1) {
+                    self.tally.note(Finding::Start, place);
+                }
             }
             if is_numbered && component.descriptor.timeslice != index {
                 self.tally.note(Finding::Number, place);
@@ -283,8 +292,12 @@ impl Inspector {
         }
     }
 
-    /// Looks at the component at `place`; when it begins.
-    fn component(&mut self, component: &Component<'_>, place: ArchivePosition) -> Option<u64> {
+    /// Looks at the component at `place`; when it begins, and the time to its second microslice.
+    fn component(
+        &mut self,
+        component: &Component<'_>,
+        place: ArchivePosition,
+    ) -> Option<(u64, Option<u64>)> {
         let ComponentDescriptor { size, microslices, flags, .. } = component.descriptor;
         let number = place.component.unwrap_or(0) as usize;
         if self.origins.len() <= number {
@@ -298,8 +311,11 @@ impl Inspector {
         if microslices == 0 && !flags.is_incomplete() {
             self.tally.note(Finding::Missing, place);
         }
-        let mut stream =
-            MicrosliceStream { origin: self.origins[number], ..MicrosliceStream::default() };
+        let mut stream = MicrosliceStream {
+            origin: self.origins[number],
+            has_gaps: flags.is_incomplete(),
+            ..MicrosliceStream::default()
+        };
         let (mut seen, mut end) = (0, 0);
         for microslice in component.microslices() {
             let place = ArchivePosition { microslice: Some(seen), ..place };
@@ -333,7 +349,7 @@ impl Inspector {
             self.tally.note(Finding::Layout, place);
         }
         self.origins[number] = stream.origin;
-        stream.first
+        stream.first.map(|first| (first, stream.step))
     }
 
     fn microslice(
@@ -391,7 +407,7 @@ impl Inspector {
         }
         match stream.index.map(|before| descriptor.index.checked_sub(before)) {
             Some(None | Some(0)) => self.tally.note(Finding::Order, place),
-            Some(Some(step)) if *stream.step.get_or_insert(step) != step => {
+            Some(Some(step)) if *stream.step.get_or_insert(step) != step && !stream.has_gaps => {
                 self.tally.note(Finding::Spacing, place)
             }
             _ => {}

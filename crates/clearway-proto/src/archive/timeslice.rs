@@ -26,13 +26,18 @@ impl TimesliceFlags {
     pub const MISSING_COMPONENTS: Self = Self(4);
     /// A whole part is missing; for timeslices only.
     pub const MISSING_PARTS: Self = Self(8);
+    /// Microslices came twice, and are there once. FLESnet has no such flag.
+    pub const REPEATED_MICROSLICES: Self = Self(1 << 16);
+    /// Microslices came too late, and are not there. FLESnet has no such flag.
+    pub const LATE_MICROSLICES: Self = Self(1 << 17);
 
     /// Returns whether data that belong here are missing or cut.
     pub const fn is_incomplete(self) -> bool {
         let all = Self::MISSING_MICROSLICES.0
             | Self::OVERFLOW_READOUT.0
             | Self::MISSING_COMPONENTS.0
-            | Self::MISSING_PARTS.0;
+            | Self::MISSING_PARTS.0
+            | Self::LATE_MICROSLICES.0;
         self.0 & all != 0
     }
 }

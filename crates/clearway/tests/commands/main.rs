@@ -26,4 +26,5 @@ mod setup_node;
 mod staging;
 mod timeslice;
 mod timeslice_ranks;
+mod timeslice_slices;
 mod wires;

@@ -2,15 +2,17 @@
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use clearway_proto::base::Bytes;
-use clearway_proto::microslice::SizeDistribution;
+use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
+use clearway_proto::microslice::{MicrosliceDescriptor, SizeDistribution, SliceRule, TimeSlices};
 
 use super::network::{REAL, refuse_elsewhere};
 use crate::mechanism::timeslice::archive::INPUT;
 use crate::mechanism::timeslice::{
-    BUILDER, BuildSpec, SinkKind, SourceKind, TimeslicePlan, TimesliceShape, TimesliceTask,
+    BUILDER, BuildSpec, MadeMicroslices, SinkKind, SourceKind, TimeslicePlan, TimesliceTask,
+    mean_length,
 };
 use crate::run::VenueKind;
+use crate::scenario::Time;
 
 /// The longest memory of an input: one span of it is never longer than a span can be.
 const MEMORY_MAX: Bytes = Bytes(u32::MAX as u64);
@@ -19,23 +21,78 @@ const MEMORY: Bytes = Bytes(256 << 20);
 /// An input's memory holds descriptors in a sixteenth of it, and the rings' skipped ends need none.
 const MEMORY_LEAST: Bytes = Bytes(1 << 20);
 
+/// The usual timeslice: FLESnet's.
+const DURATION: Nanos = Nanos::from_millis(40);
+/// How far starts of microslices may be apart: more than the minute in which a run is begun by hand
+/// everywhere is another run, or a clock that nobody set.
+const APART: Nanos = Nanos::from_secs(60);
+/// How long a silent input is waited for: FLESnet's builders publish without it after as long.
+const SILENCE: Nanos = Nanos::from_secs(1);
+
+/// What a detector holds: FLESnet's readout has as much for each channel at least.
+const DETECTOR_BUFFER: Bytes = Bytes(64 << 20);
+
 /// Timeslices of microslices.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "In a lab or a job")]
 pub(super) struct ShapeFlags {
-    /// Microslices of a timeslice that are of no other one [default: 1].
+    /// Cut timeslices by the time at which microslices start, or by their number [default: time for
+    /// archives, pipes and sockets; else index].
+    #[arg(long, value_enum, value_name = "RULE")]
+    slice: Option<SliceChoice>,
+    /// By time: the experiment time of a timeslice [default: 40ms, as FLESnet].
+    #[arg(long, value_name = "TIME")]
+    duration: Option<Time>,
+    /// By time: also give a timeslice the microslices that start less than TIME before it [default:
+    /// 0s].
+    #[arg(long, value_name = "TIME")]
+    before: Option<Time>,
+    /// By time: also give a timeslice the microslices that start less than TIME behind it [default:
+    /// 0s].
+    #[arg(long, value_name = "TIME")]
+    after: Option<Time>,
+    /// By time: expect a microslice every TIME, to count those that are missing [default: learned
+    /// from the microslices].
+    #[arg(long, value_name = "TIME")]
+    microslice: Option<Time>,
+    /// By time: take a microslice for damaged that starts more than TIME behind the one before it,
+    /// and refuse inputs whose first ones start further apart [default: 60s].
+    #[arg(long, value_name = "TIME")]
+    apart: Option<Time>,
+    /// By time: give up the part of a pipe or socket in a timeslice TIME after the timeslice's end if
+    /// nothing comes; files are always waited for [default: 1s].
+    #[arg(long, value_name = "TIME")]
+    silence: Option<Time>,
+    /// By index: microslices of a timeslice that are of no other one [default: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     timeslice_size: Option<u32>,
-    /// Microslices behind them, with which the next timeslice begins [default: 0].
+    /// By index: microslices behind them, with which the next timeslice begins [default: 0].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     overlap: Option<u32>,
     /// Lengths of made microslices: constant, poisson, skewed [default: constant].
     #[arg(long, value_name = "LAW")]
     sizes: Option<SizeDistribution>,
+    /// With --source pattern: make microslices as a detector does, this many bits in a second at each
+    /// input whether they are taken or not [default: as fast as they are taken].
+    #[arg(long, value_name = "RATE")]
+    source_rate: Option<BitsPerSec>,
+    /// With --source-rate: bytes that a detector holds; what comes while it is full is dropped and
+    /// counted [default: 64MiB].
+    #[arg(long, value_name = "BYTES")]
+    source_buffer: Option<Bytes>,
     /// Bytes that an input holds until they are built [default: what all its rings hold, 1MiB to
     /// 256MiB].
     #[arg(long, value_name = "BYTES")]
     memory: Option<Bytes>,
+}
+
+/// What decides in which timeslice a microslice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum SliceChoice {
+    /// The time at which it starts.
+    Time,
+    /// Its number in its input.
+    Index,
 }
 
 /// A source that never ends.
@@ -108,7 +165,7 @@ impl GeneratedFlags {
             None | Some(NullSink::Check) => SinkKind::Check,
             Some(NullSink::Discard) => SinkKind::Discard,
         };
-        Ok(BuildSpec { shape: shape.shape(), source, sink, timeslices: None })
+        Ok(BuildSpec { slices: shape.slices(SliceChoice::Index)?, source, sink, timeslices: None })
     }
 }
 
@@ -139,7 +196,12 @@ impl StreamFlags {
             );
         }
         check_templates(&source, &sink, plan)?;
-        Ok(BuildSpec { shape: shape.shape(), source, sink, timeslices: self.timeslices })
+        let usual = match source {
+            SourceKind::Archives(_) => SliceChoice::Time,
+            _ => SliceChoice::Index,
+        };
+        let slices = shape.slices(usual)?;
+        Ok(BuildSpec { slices, source, sink, timeslices: self.timeslices })
     }
 }
 
@@ -175,25 +237,106 @@ impl ShapeFlags {
     /// Refuses a simulated fabric: it carries no bytes.
     pub(super) fn refuse_on_sim(&self) -> Result<()> {
         let given = [
-            ("--timeslice-size", self.timeslice_size.is_some(), REAL),
-            ("--overlap", self.overlap.is_some(), REAL),
+            ("--slice", self.slice.is_some(), REAL),
             ("--sizes", self.sizes.is_some(), REAL),
+            ("--source-rate", self.source_rate.is_some(), REAL),
+            ("--source-buffer", self.source_buffer.is_some(), REAL),
             ("--memory", self.memory.is_some(), REAL),
         ];
+        let shape = self.index_flags().into_iter().chain(self.time_flags());
+        let given: Vec<_> =
+            given.into_iter().chain(shape.map(|(flag, is_given)| (flag, is_given, REAL))).collect();
         refuse_elsewhere(VenueKind::Sim, &given)
     }
 
-    fn shape(&self) -> TimesliceShape {
-        TimesliceShape {
-            core: self.timeslice_size.unwrap_or(1),
-            overlap: self.overlap.unwrap_or(0),
+    /// Returns the rule that the flags ask for; without any that say so, the `usual` one.
+    fn slices(&self, usual: SliceChoice) -> Result<SliceRule> {
+        let first = |flags: &[(&'static str, bool)]| {
+            flags.iter().find(|(_, is_given)| *is_given).map(|(flag, _)| *flag)
+        };
+        let by_index = first(&self.index_flags());
+        let by_time = first(&self.time_flags());
+        let choice = match (self.slice, by_index, by_time) {
+            (Some(SliceChoice::Time), Some(flag), _) => {
+                bail!("{flag} is for timeslices by index; --slice index cuts them so")
+            }
+            (Some(SliceChoice::Index), _, Some(flag)) => {
+                bail!("{flag} is for timeslices by time; --slice time cuts them so")
+            }
+            (None, Some(index), Some(time)) => bail!(
+                "{index} is for timeslices by index and {time} for timeslices by time; give those of one kind"
+            ),
+            (Some(choice), ..) => choice,
+            (None, Some(_), None) => SliceChoice::Index,
+            (None, None, Some(_)) => SliceChoice::Time,
+            (None, None, None) => usual,
+        };
+        if choice == SliceChoice::Index {
+            let (core, overlap) = (self.timeslice_size.unwrap_or(1), self.overlap.unwrap_or(0));
+            return Ok(SliceRule::ByIndex { core, overlap });
         }
+        let nanos = |time: Option<Time>, usual| time.map_or(usual, |Time(nanos)| nanos);
+        let times = TimeSlices {
+            duration: nanos(self.duration, DURATION),
+            before: nanos(self.before, Nanos(0)),
+            after: nanos(self.after, Nanos(0)),
+            apart: nanos(self.apart, APART),
+            silence: Some(nanos(self.silence, SILENCE)),
+            step: self.microslice.map(|Time(nanos)| nanos),
+        };
+        if times.duration.0 == 0 || times.step == Some(Nanos(0)) {
+            bail!("--duration and --microslice are longer than nothing, as in --duration 10ms");
+        }
+        Ok(SliceRule::ByTime(times))
+    }
+
+    fn index_flags(&self) -> [(&'static str, bool); 2] {
+        [("--timeslice-size", self.timeslice_size.is_some()), ("--overlap", self.overlap.is_some())]
+    }
+
+    fn time_flags(&self) -> [(&'static str, bool); 6] {
+        [
+            ("--duration", self.duration.is_some()),
+            ("--before", self.before.is_some()),
+            ("--after", self.after.is_some()),
+            ("--microslice", self.microslice.is_some()),
+            ("--apart", self.apart.is_some()),
+            ("--silence", self.silence.is_some()),
+        ]
     }
 
     /// Returns made microslices for `plan`.
     fn pattern(&self, plan: &TimeslicePlan) -> Result<SourceKind> {
-        let mean = mean(plan, self.shape())?;
-        Ok(SourceKind::Pattern { sizes: self.sizes.unwrap_or(SizeDistribution::Constant), mean })
+        let slices = self.slices(SliceChoice::Index)?;
+        let sizes = self.sizes.unwrap_or(SizeDistribution::Constant);
+        let Some(rate) = self.source_rate else {
+            if self.source_buffer.is_some() {
+                bail!("--source-buffer is for --source-rate, as in --source-rate 100Mb/s");
+            }
+            let mean = mean(plan, slices)?;
+            return Ok(SourceKind::Pattern(MadeMicroslices::unpaced(sizes, mean)));
+        };
+        let buffer = Some(self.source_buffer.unwrap_or(DETECTOR_BUFFER));
+        let descriptor = MicrosliceDescriptor::BYTES as u64;
+        let made = match slices {
+            // The length of contributions says that of microslices, and the rate when they come.
+            SliceRule::ByIndex { .. } => {
+                let mean = mean(plan, slices)?;
+                let step = rate.time_for(Bytes(u64::from(mean) + descriptor));
+                MadeMicroslices { sizes, mean, step, buffer }
+            }
+            // The rate says how long they are.
+            SliceRule::ByTime(_) => {
+                let usual = MadeMicroslices::unpaced(sizes, 0);
+                let bytes = rate.bytes_in(usual.step).0.saturating_sub(descriptor) / 8 * 8;
+                let mean = u32::try_from(bytes).unwrap_or(u32::MAX / 8 * 8);
+                MadeMicroslices { mean, buffer, ..usual }
+            }
+        };
+        if made.mean < 8 || made.step.0 == 0 {
+            bail!("--source-rate {rate} makes no microslices of 8 bytes and more; 10Mb/s does");
+        }
+        Ok(SourceKind::Pattern(made))
     }
 
     /// Returns what ranks do with `feed` for `plan`, watched as `job`.
@@ -203,7 +346,11 @@ impl ShapeFlags {
         plan: &TimeslicePlan,
         job: String,
     ) -> Result<TimesliceTask> {
-        if self.sizes.is_some() && !matches!(feed.source, SourceKind::Pattern { .. }) {
+        let is_made = matches!(feed.source, SourceKind::Pattern(_));
+        if (self.source_rate.is_some() || self.source_buffer.is_some()) && !is_made {
+            bail!("--source-rate and --source-buffer are for --source pattern");
+        }
+        if self.sizes.is_some() && !is_made {
             bail!(
                 "--sizes is for --source pattern; other microslices have the lengths that they have"
             );
@@ -218,12 +365,11 @@ impl ShapeFlags {
 }
 
 /// Returns the mean length of a content with which contributions are as long as `plan` says.
-fn mean(plan: &TimeslicePlan, shape: TimesliceShape) -> Result<u32> {
-    let Some(mean) = shape.mean_length(plan.contribution) else {
+fn mean(plan: &TimeslicePlan, slices: SliceRule) -> Result<u32> {
+    let Some(mean) = mean_length(slices, plan.contribution) else {
         bail!(
-            "{} are too few for the descriptors of {} microslices: --contribution",
-            plan.contribution,
-            shape.all()
+            "{} are too few for the descriptors of its microslices: --contribution",
+            plan.contribution
         );
     };
     Ok(mean)

@@ -1,11 +1,11 @@
 //! What was in force in a run, by the names of its flags.
 
-use clearway_proto::microslice::SizeDistribution;
+use clearway_proto::microslice::{SizeDistribution, SliceRule};
 
 use super::schedule::flag;
 use crate::command::flagged::{FlagValues, joined};
 use crate::mechanism::timeslice::{
-    ScheduledAction, SinkKind, SourceKind, TimeslicePlan, TimesliceTask,
+    MadeMicroslices, ScheduledAction, SinkKind, SourceKind, TimeslicePlan, TimesliceTask,
 };
 
 /// Returns what every run has.
@@ -48,7 +48,7 @@ pub(super) fn task_values(task: &TimesliceTask) -> FlagValues {
     let feed = &task.feed;
     let (source, sizes): (&str, Option<SizeDistribution>) = match &feed.source {
         SourceKind::Memory(_) | SourceKind::Mixed(_) => ("memory", None),
-        SourceKind::Pattern { sizes, .. } => ("pattern", Some(*sizes)),
+        SourceKind::Pattern(made) => ("pattern", Some(made.sizes)),
         SourceKind::Archives(template) => (template, None),
     };
     let sink = match &feed.sink {
@@ -57,14 +57,36 @@ pub(super) fn task_values(task: &TimesliceTask) -> FlagValues {
         SinkKind::Consumer(socket) => format!("consumer:{socket}"),
         SinkKind::Archives(template) | SinkKind::Compressed(template) => template.clone(),
     };
-    let mut values = vec![
-        ("source", source.to_owned()),
-        ("sink", sink),
-        ("timeslice-size", feed.shape.core.to_string()),
-        ("overlap", feed.shape.overlap.to_string()),
-        ("memory", task.memory.to_string()),
-    ];
+    let mut values =
+        vec![("source", source.to_owned()), ("sink", sink), ("memory", task.memory.to_string())];
+    match feed.slices {
+        SliceRule::ByIndex { core, overlap } => values.extend([
+            ("slice", "index".to_owned()),
+            ("timeslice-size", core.to_string()),
+            ("overlap", overlap.to_string()),
+        ]),
+        SliceRule::ByTime(times) => {
+            values.extend([
+                ("slice", "time".to_owned()),
+                ("duration", times.duration.to_string()),
+                ("before", times.before.to_string()),
+                ("after", times.after.to_string()),
+                ("apart", times.apart.to_string()),
+            ]);
+            values.extend(times.silence.map(|silence| ("silence", silence.to_string())));
+            values.extend(times.step.map(|step| ("microslice", step.to_string())));
+        }
+    }
     values.extend(sizes.map(|sizes| ("sizes", sizes.to_string())));
+    if let SourceKind::Pattern(MadeMicroslices { step, mean, buffer: Some(buffer), .. }) =
+        feed.source
+    {
+        values.extend([
+            ("source-buffer", buffer.to_string()),
+            ("microslice step", step.to_string()),
+            ("microslice bytes", mean.to_string()),
+        ]);
+    }
     values.extend(feed.timeslices.map(|count| ("timeslices", count.to_string())));
     if matches!(feed.sink, SinkKind::Compressed(_)) {
         values.push(("compress", "true".to_owned()));

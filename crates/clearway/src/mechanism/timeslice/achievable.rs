@@ -20,11 +20,12 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use clearway_proto::base::{Bytes, Nanos};
+use clearway_proto::microslice::SliceRule;
 use clearway_proto::timeslice::{ContributionSizes, Policy};
 
 use super::coordinator::{TimesliceTask, each};
 use super::figures::rate;
-use super::messages::{BuildSpec, SinkKind, SourceKind, TimesliceShape};
+use super::messages::{BuildSpec, SinkKind, SourceKind};
 use super::metrics::TimesliceMetrics;
 use super::plan::{TimeslicePlan, UnscheduledMessages};
 use super::simulated::{GanttRecording, TimesliceOutcome, TimesliceTestBed};
@@ -86,7 +87,7 @@ impl TrafficKind {
             UnscheduledMessages::Mixed => SourceKind::Mixed(self.length),
         };
         let feed = BuildSpec {
-            shape: TimesliceShape { core: 1, overlap: 0 },
+            slices: SliceRule::ByIndex { core: 1, overlap: 0 },
             source,
             sink: SinkKind::Discard,
             timeslices: None,

@@ -25,9 +25,11 @@ use anyhow::{Context, Result};
 use clearway_proto::archive::{
     Component, ComponentDescriptor, TimesliceDescriptor, TimesliceFlags,
 };
-use clearway_proto::microslice::{MicrosliceDescriptor, MicrosliceFlags};
+use clearway_proto::microslice::{CutFaults, MicrosliceDescriptor, MicrosliceFlags, SliceRule};
 
-use super::messages::{SinkKind, TimesliceResult, TimesliceShape};
+use super::contribution::ContributionHead;
+use super::ledger::BuiltCounts;
+use super::messages::{SinkKind, TimesliceResult};
 use super::sink::{self, TimesliceSink};
 use crate::mechanism::timeslice::archive::UnfinishedFile;
 
@@ -49,101 +51,108 @@ pub(super) struct OutgoingTimeslice {
 impl OutgoingTimeslice {
     /// Adds one more input's contribution.
     pub(super) fn push(&mut self, contribution: &[u8]) {
-        // A byte is what an input gives that has no microslices left.
-        if contribution.len() > 1 {
-            self.bytes.extend_from_slice(contribution);
-        }
+        self.bytes.extend_from_slice(contribution);
         self.ends.push(self.bytes.len());
     }
 
-    /// Returns it as an archive has it.
-    pub(super) fn described(
-        &self,
-        shape: TimesliceShape,
-    ) -> (TimesliceDescriptor, Vec<Component<'_>>) {
-        let mut flags = TimesliceFlags::default();
+    /// Returns what each input gave.
+    fn contributions(&self) -> impl Iterator<Item = &[u8]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
-        let mut times: Option<(u64, u64)> = None;
-        let component = |(begin, end): (usize, usize)| {
-            let data = self.bytes.get(begin..end).unwrap_or_default();
-            let microslices = count(data, shape);
-            let short = microslices < shape.all();
-            let mut own =
-                if short { TimesliceFlags::MISSING_MICROSLICES } else { TimesliceFlags::default() };
-            own.0 |=
-                if is_cut_off(data, microslices) { TimesliceFlags::OVERFLOW_READOUT.0 } else { 0 };
-            flags.0 |=
-                own.0 | if microslices == 0 { TimesliceFlags::MISSING_COMPONENTS.0 } else { 0 };
-            times = times.or_else(|| time_of(data, microslices, shape));
-            let (timeslice, size) = (self.timeslice, data.len() as u64);
-            Component {
-                descriptor: ComponentDescriptor {
-                    timeslice,
-                    offset: 0,
-                    size,
-                    microslices,
-                    flags: own,
-                },
-                data,
+        let parts = begins.zip(self.ends.iter().copied());
+        parts.map(|(begin, end)| self.bytes.get(begin..end).unwrap_or_default())
+    }
+
+    /// Returns what it has of each input.
+    pub(super) fn counts(&self) -> Vec<BuiltCounts> {
+        let count = |bytes: &[u8]| match ContributionHead::parse(bytes) {
+            Some((head, _)) => {
+                BuiltCounts { microslices: u64::from(head.core), ..BuiltCounts::default() }
             }
+            None if bytes.is_empty() => BuiltCounts { absent: 1, ..BuiltCounts::default() },
+            None => BuiltCounts { corrupt: 1, ..BuiltCounts::default() },
         };
-        let components: Vec<_> = begins.zip(self.ends.iter().copied()).map(component).collect();
+        self.contributions().map(count).collect()
+    }
+
+    /// Returns it as an archive has it.
+    pub(super) fn described(&self, slices: SliceRule) -> (TimesliceDescriptor, Vec<Component<'_>>) {
+        let mut flags = TimesliceFlags::default();
+        let (mut times, mut core_microslices) = (None, None);
+        let component = |contribution: Option<(ContributionHead, _)>| {
+            let (head, data) = contribution.unwrap_or((ContributionHead::NONE, &[][..]));
+            let own = flags_of(head, data);
+            flags.0 |= own.0;
+            if head.microslices == 0 {
+                flags.0 |= TimesliceFlags::MISSING_COMPONENTS.0;
+            } else {
+                core_microslices.get_or_insert(head.core);
+            }
+            times = times.or_else(|| time_of(head, data, slices));
+            let descriptor = ComponentDescriptor {
+                timeslice: self.timeslice,
+                offset: 0,
+                size: data.len() as u64,
+                microslices: u64::from(head.microslices),
+                flags: own,
+            };
+            Component { descriptor, data }
+        };
+        let components: Vec<_> =
+            self.contributions().map(ContributionHead::parse).map(component).collect();
         let (start_ns, duration_ns) = times.unwrap_or_default();
+        let core_microslices = match slices {
+            SliceRule::ByIndex { core, .. } => core,
+            SliceRule::ByTime(_) => core_microslices.unwrap_or(0),
+        };
         let descriptor = TimesliceDescriptor {
             index: self.timeslice,
             start_ns,
             duration_ns,
             flags,
             position: self.position,
-            core_microslices: shape.core,
+            core_microslices,
             components: components.len() as u32,
         };
         (descriptor, components)
     }
 }
 
-/// Returns how many microslices `data` are: descriptors, and behind them as many bytes as these
-/// say. None where they do not fit: then it is no contribution.
-fn count(data: &[u8], shape: TimesliceShape) -> u64 {
-    let (descriptors, _) = data.as_chunks::<{ MicrosliceDescriptor::BYTES }>();
-    let mut length = 0;
-    for (descriptor, number) in descriptors.iter().zip(1..=shape.all()) {
-        length += MicrosliceDescriptor::BYTES as u64
-            + u64::from(MicrosliceDescriptor::from_bytes(descriptor).size);
-        if length == data.len() as u64 {
-            return number;
-        }
-        if length > data.len() as u64 {
-            break;
-        }
-    }
-    0
-}
-
-/// Returns whether the readout cut a content of the microslices off that `data` begin with.
-fn is_cut_off(data: &[u8], microslices: u64) -> bool {
+/// Returns what a component lacks.
+fn flags_of(head: ContributionHead, data: &[u8]) -> TimesliceFlags {
     let (descriptors, _) = data.as_chunks::<{ MicrosliceDescriptor::BYTES }>();
     let mut descriptors =
-        descriptors.iter().take(microslices as usize).map(MicrosliceDescriptor::from_bytes);
-    descriptors.any(|descriptor| descriptor.flags.has(MicrosliceFlags::OVERFLOW_READOUT))
+        descriptors.iter().take(head.microslices as usize).map(MicrosliceDescriptor::from_bytes);
+    let is_cut_off =
+        descriptors.any(|descriptor| descriptor.flags.has(MicrosliceFlags::OVERFLOW_READOUT));
+    let found = [
+        (head.faults.has(CutFaults::MISSING), TimesliceFlags::MISSING_MICROSLICES),
+        (head.faults.has(CutFaults::REPEATED), TimesliceFlags::REPEATED_MICROSLICES),
+        (head.faults.has(CutFaults::LATE), TimesliceFlags::LATE_MICROSLICES),
+        (is_cut_off, TimesliceFlags::OVERFLOW_READOUT),
+    ];
+    let found = found.iter().filter(|(is_found, _)| *is_found);
+    TimesliceFlags(found.fold(0, |all, (_, flag)| all | flag.0))
 }
 
-/// Returns when the microslices that `data` begin with start, and how long those take that are no
-/// overlap, as far as they tell.
-fn time_of(data: &[u8], microslices: u64, shape: TimesliceShape) -> Option<(u64, u64)> {
+/// Returns when a timeslice starts and how long it is, as far as this contribution tells. By index
+/// that is the time of the microslices that are no overlap.
+fn time_of(head: ContributionHead, data: &[u8], slices: SliceRule) -> Option<(u64, u64)> {
+    if let SliceRule::ByTime(times) = slices {
+        return Some((head.start?, times.duration.0));
+    }
     let (descriptors, _) = data.as_chunks::<{ MicrosliceDescriptor::BYTES }>();
-    let index = |number: u64| {
-        let descriptor = descriptors.get(number as usize).filter(|_| number < microslices)?;
-        Some(MicrosliceDescriptor::from_bytes(descriptor).index)
-    };
-    let (start, core) = (index(0)?, u64::from(shape.core));
-    let step = |last: u64| Some(index(last)?.wrapping_sub(index(last.checked_sub(1)?)?));
-    let length = match index(core) {
+    let descriptors = descriptors.get(..head.microslices as usize)?;
+    let start_of =
+        |number: usize| Some(MicrosliceDescriptor::from_bytes(descriptors.get(number)?).index);
+    let core = head.core as usize;
+    let (start, last) = (start_of(0)?, start_of(core.checked_sub(1)?)?);
+    let length = match start_of(core) {
         Some(end) => end.wrapping_sub(start),
         // The time from the last microslice to the next one is that from the one before it.
-        None => index(core - 1)
-            .zip(step(core - 1))
-            .map_or(0, |(last, step)| last.wrapping_sub(start).wrapping_add(step)),
+        None => {
+            let before = core.checked_sub(2).and_then(start_of).unwrap_or(last);
+            last.wrapping_sub(start).wrapping_add(last.wrapping_sub(before))
+        }
     };
     Some((start, length))
 }
@@ -194,8 +203,8 @@ impl BuilderOutput {
     ///
     /// # Errors
     /// When the sink cannot be opened.
-    pub(super) fn open(kind: &SinkKind, place: u64, shape: TimesliceShape) -> Result<Self> {
-        let (mut taker, unfinished) = sink::open(kind, place, shape)?;
+    pub(super) fn open(kind: &SinkKind, place: u64, slices: SliceRule) -> Result<Self> {
+        let (mut taker, unfinished) = sink::open(kind, place, slices)?;
         let (work, given) = channel::<OutgoingTimeslice>();
         let (sender, told) = channel();
         let (wake_signal, waker) = UnixStream::pair().context("a way to wake this rank")?;
@@ -325,40 +334,28 @@ fn serve(
 
 #[cfg(test)]
 mod tests {
+    use super::super::contribution::tests::contribution;
     use super::*;
+    use clearway_proto::base::Nanos;
+    use clearway_proto::microslice::TimeSlices;
 
-    /// Returns `sizes` as a contribution whose microslices begin at 100, 110, ...
-    fn contribution(sizes: &[u32]) -> Vec<u8> {
-        let head = |(size, number): (&u32, u64)| MicrosliceDescriptor {
-            size: *size,
-            index: 100 + 10 * number,
-            ..MicrosliceDescriptor::from_bytes(&[0; MicrosliceDescriptor::BYTES])
-        };
-        let heads = sizes.iter().zip(0..).flat_map(|size| head(size).to_bytes());
-        heads.chain(std::iter::repeat_n(7, sizes.iter().sum::<u32>() as usize)).collect()
+    fn built(parts: &[Vec<u8>]) -> OutgoingTimeslice {
+        let mut built =
+            OutgoingTimeslice { timeslice: 4, position: 1, ..OutgoingTimeslice::default() };
+        parts.iter().for_each(|part| built.push(part));
+        built
     }
 
-    #[test]
-    fn count__is_found_from_the_sizes_alone() {
-        let shape = TimesliceShape { core: 3, overlap: 1 };
-        for sizes in [&[5, 0, 9, 1][..], &[64], &[0, 0]] {
-            assert_eq!(count(&contribution(sizes), shape), sizes.len() as u64);
-        }
-        let whole = contribution(&[5, 6]);
-        assert_eq!(count(&whole[..whole.len() - 1], shape), 0, "cut");
-        assert_eq!(count(&contribution(&[1; 5]), shape), 0, "more than there can be");
-        assert_eq!(count(&[], shape), 0);
+    fn with_faults(mut contribution: Vec<u8>, faults: CutFaults) -> Vec<u8> {
+        contribution[16] = faults.0 as u8;
+        contribution
     }
 
     #[test]
     fn described__what_an_input_lacks_is_marked() {
-        let shape = TimesliceShape { core: 2, overlap: 1 };
-        let mut built =
-            OutgoingTimeslice { timeslice: 4, position: 1, ..OutgoingTimeslice::default() };
-        [contribution(&[8, 8, 8]), contribution(&[8]), vec![0]]
-            .iter()
-            .for_each(|part| built.push(part));
-        let (descriptor, components) = built.described(shape);
+        let short = with_faults(contribution(&[8], 0), CutFaults::MISSING);
+        let built = built(&[contribution(&[8, 8, 8], 1), short, Vec::new()]);
+        let (descriptor, components) = built.described(SliceRule::ByIndex { core: 2, overlap: 1 });
         assert_eq!(
             components.iter().map(|it| it.descriptor.microslices).collect::<Vec<_>>(),
             [3, 1, 0]
@@ -370,14 +367,41 @@ mod tests {
     }
 
     #[test]
+    fn described__by_index_a_short_last_timeslice_says_how_long_it_is() {
+        let time = |sizes: &[u32], core| {
+            let short = with_faults(contribution(sizes, 0), CutFaults::MISSING);
+            let built = built(&[short]);
+            let (descriptor, _) = built.described(SliceRule::ByIndex { core, overlap: 0 });
+            (descriptor.start_ns, descriptor.duration_ns)
+        };
+        assert_eq!(time(&[8, 8, 8], 5), (100, 30));
+        assert_eq!(time(&[8], 5), (100, 0), "one microslice alone tells no time");
+    }
+
+    #[test]
+    fn described__by_time_the_stretch_is_that_of_the_rule_even_where_all_is_missing() {
+        let head = ContributionHead { start: Some(500), ..ContributionHead::NONE };
+        let built = built(&[Vec::new(), head.to_bytes().to_vec()]);
+        let times = TimeSlices {
+            duration: Nanos(100),
+            before: Nanos(0),
+            after: Nanos(0),
+            apart: Nanos(0),
+            silence: None,
+            step: None,
+        };
+        let (descriptor, components) = built.described(SliceRule::ByTime(times));
+        assert_eq!((descriptor.start_ns, descriptor.duration_ns), (500, 100));
+        assert!(components.iter().all(|it| it.descriptor.flags.is_incomplete()));
+    }
+
+    #[test]
     fn described__what_the_readout_cut_off_is_marked() {
-        let shape = TimesliceShape { core: 2, overlap: 0 };
-        let mut cut = contribution(&[8, 8]);
-        cut[MicrosliceDescriptor::BYTES + 4] = MicrosliceFlags::OVERFLOW_READOUT.0 as u8;
-        let mut built =
-            OutgoingTimeslice { timeslice: 4, position: 1, ..OutgoingTimeslice::default() };
-        [contribution(&[8, 8]), cut].iter().for_each(|part| built.push(part));
-        let (descriptor, components) = built.described(shape);
+        let mut cut = contribution(&[8, 8], 0);
+        cut[ContributionHead::BYTES + MicrosliceDescriptor::BYTES + 4] =
+            MicrosliceFlags::OVERFLOW_READOUT.0 as u8;
+        let built = built(&[contribution(&[8, 8], 0), cut]);
+        let (descriptor, components) = built.described(SliceRule::ByIndex { core: 2, overlap: 0 });
         let flags = components.iter().map(|it| it.descriptor.flags.0);
         assert_eq!((descriptor.flags.0, flags.collect::<Vec<_>>()), (2, vec![0, 2]));
     }

@@ -21,10 +21,11 @@ use anyhow::{Context, Result, bail};
 use clearway_proto::archive::{
     ArchiveKind, Compression, Header, Inspector, Item, Limits, Versions, Writer,
 };
+use clearway_proto::microslice::SliceRule;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::builder_output::OutgoingTimeslice;
-use super::messages::{TimesliceResult, TimesliceShape};
+use super::messages::TimesliceResult;
 use super::sink::{self, TimesliceSink};
 use crate::mechanism::timeslice::archive::{ArchiveSource, ITEM_BYTES_MAX, Locator};
 
@@ -33,17 +34,19 @@ const LINE_MAX: u64 = 256;
 
 /// The builder's side.
 pub(super) struct ConsumerSink {
-    shape: TimesliceShape,
+    slices: SliceRule,
     path: PathBuf,
     listener: UnixListener,
     consumer: Option<BufReader<UnixStream>>,
     memory: File,
+    /// What is in the memory lacks something.
+    is_incomplete: bool,
     account: TimesliceResult,
 }
 
 impl ConsumerSink {
     /// Listens at `path`.
-    pub(super) fn open(path: PathBuf, shape: TimesliceShape) -> Result<Self> {
+    pub(super) fn open(path: PathBuf, slices: SliceRule) -> Result<Self> {
         let shown = path.display().to_string();
         let listener = match UnixListener::bind(&path) {
             // A builder that was killed left its name here, unless somebody answers.
@@ -58,19 +61,20 @@ impl ConsumerSink {
         let memory = memfd_create(c"clearway-timeslice", MFdFlags::MFD_CLOEXEC)
             .context("memory for a consumer")?;
         Ok(Self {
-            shape,
+            slices,
             path,
             listener,
             consumer: None,
             memory: memory.into(),
+            is_incomplete: false,
             account: TimesliceResult::default(),
         })
     }
 
     /// Puts `built` into the memory.
     fn write(&mut self, built: &OutgoingTimeslice) -> io::Result<()> {
-        let (descriptor, components) = built.described(self.shape);
-        self.account.incomplete += u64::from(descriptor.flags.is_incomplete());
+        let (descriptor, components) = built.described(self.slices);
+        self.is_incomplete = descriptor.flags.is_incomplete();
         let header = Header {
             versions: Versions::NEWEST,
             kind: ArchiveKind::Timeslices,
@@ -115,7 +119,7 @@ impl TimesliceSink for ConsumerSink {
     fn take(&mut self, built: &OutgoingTimeslice) -> Result<()> {
         self.write(built).context("memory for a consumer")?;
         while !self.offer().context("the way to a consumer")? {}
-        self.account.take(built.timeslice);
+        sink::count(&mut self.account, built, self.is_incomplete);
         Ok(())
     }
 

@@ -16,12 +16,13 @@
 //! they are before the next run; where they cannot there is none.
 //!
 //! # Not here
-//! Archives: looked for before the run, kept after it: `files`.
+//! Archives: looked for before the run, kept after it: `files`. The first timeslice: `origin`.
 //!
 //! # Invariants
 //! I1. What was counted is reported only of runs in which every timeslice was built, once.
 
 mod files;
+mod origin;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -32,10 +33,12 @@ use clearway_proto::base::{Bytes, Rank};
 use clearway_proto::stats::Histogram;
 use clearway_proto::timeslice::Policy;
 
+use self::origin::FirstStarts;
 use super::SeedRun;
 use super::count::{RunCounts, RunLength};
+use super::ledger::{BuilderReports, LedgerEntry, add_built};
 use super::messages::{
-    BuildSpec, SinkKind, TimesliceAssignment, TimesliceProtocol, TimesliceRequest,
+    BuildSpec, SinkKind, SourceKind, TimesliceAssignment, TimesliceProtocol, TimesliceRequest,
     TimesliceResponse, TimesliceResult,
 };
 use super::metrics::TimesliceMetrics;
@@ -89,12 +92,18 @@ pub(crate) struct BuildResult {
     /// Ranks that the runs went on without.
     pub(super) deaths: Vec<RankLoss>,
     pub(super) audit: CompletenessAudit,
+    /// What became of the microslices of each input; empty where sources have none. Of several runs,
+    /// entries that are wrong.
+    pub(super) ledger: Vec<LedgerEntry>,
 }
 
 impl BuildResult {
     /// Returns how a program ends that built this: archives with faults end `msa check` the same
     /// way.
     pub(crate) fn exit(&self) -> Exit {
+        if self.ledger.iter().any(|entry| entry.fault.is_some()) {
+            return Exit::Failed;
+        }
         if self.account.faults.is_empty() && self.account.cut == 0 {
             Exit::Good
         } else {
@@ -113,6 +122,7 @@ impl BuildResult {
             .for_each(|(policy, values)| self.cost.entry(policy).or_default().extend(values));
         self.account = std::mem::take(&mut self.account).and(built.account);
         self.deaths.extend(built.deaths);
+        self.ledger.extend(built.ledger.into_iter().filter(|entry| entry.fault.is_some()));
     }
 }
 
@@ -195,6 +205,8 @@ struct TimesliceCoordinator<'a> {
     task: &'a TimesliceTask,
     board: StatusBoard,
     runs: u32,
+    /// The stretch of time of the first timeslice of this run, where it is cut by time.
+    origin: Option<u64>,
     /// Ranks whose processes have ended.
     dead_ranks: BTreeSet<Rank>,
     /// What builders write, by the name that it has until it is kept.
@@ -219,7 +231,7 @@ impl<'a> TimesliceCoordinator<'a> {
         }
         let board = StatusBoard::open(&task.job, ranks.hosts(), metrics.clone());
         let (dead_ranks, unfinished) = (BTreeSet::new(), BTreeMap::new());
-        Ok(Self { venue, plan, task, board, runs: 0, dead_ranks, unfinished })
+        Ok(Self { venue, plan, task, board, runs: 0, origin: None, dead_ranks, unfinished })
     }
 
     fn session(&mut self) -> Session<'_, TimesliceProtocol> {
@@ -272,6 +284,11 @@ impl<'a> TimesliceCoordinator<'a> {
         self.session().try_request(rank, asked)
     }
 
+    fn request_begin(&mut self, rank: Rank, length: RunLength) -> Result<()> {
+        let begin = TimesliceRequest::Begin { every: length.sample(), origin: self.origin };
+        self.request(rank, begin)
+    }
+
     /// Runs `policy` once.
     fn run(
         &mut self,
@@ -279,10 +296,10 @@ impl<'a> TimesliceCoordinator<'a> {
         seed: u64,
         length: RunLength,
     ) -> Result<(TimesliceOutcome, BuildResult)> {
-        self.begin(policy, seed)?;
+        self.origin = self.begin(policy, seed)?;
         let mut run_progress = RunProgress::new(self.plan, policy, length.uncounted());
         for rank in run_progress.living().collect::<Vec<_>>() {
-            self.request(rank, TimesliceRequest::Begin(length.sample()))?;
+            self.request_begin(rank, length)?;
         }
         let mut count = RunCounts::new(self.plan, length);
         self.board.begin(policy);
@@ -360,7 +377,7 @@ impl<'a> TimesliceCoordinator<'a> {
             TimesliceResponse::Over(given) => drop(run_progress.over.insert(rank, given)),
             TimesliceResponse::Helpless => run_progress.helpless(rank),
             // An input that has joined has met the builders.
-            TimesliceResponse::Ready => {}
+            TimesliceResponse::Ready | TimesliceResponse::First(_) => {}
             TimesliceResponse::Found
             | TimesliceResponse::Writes(_)
             | TimesliceResponse::Kept
@@ -387,7 +404,7 @@ impl<'a> TimesliceCoordinator<'a> {
         if let Some(end) = run_progress.end {
             return self.request(rank, TimesliceRequest::End(end));
         }
-        self.request(rank, TimesliceRequest::Begin(length.sample()))?;
+        self.request_begin(rank, length)?;
         if run_progress.held { self.request(rank, TimesliceRequest::Hold) } else { Ok(()) }
     }
 
@@ -508,6 +525,7 @@ impl<'a> TimesliceCoordinator<'a> {
         let audit = CompletenessAudit::new(given, all());
         let timeslices = all().map(TimesliceNumbers::count).sum();
         let cost = count.cost();
+        let ledger = self.ledger(policy, &run_progress.done, settled.is_empty());
         let mut outcome = TimesliceOutcome { losses: run_progress.losses(), ..count.outcome };
         let built = BuildResult {
             given,
@@ -521,6 +539,7 @@ impl<'a> TimesliceCoordinator<'a> {
             cost: cost.map(|cost| (policy, vec![cost])).into_iter().collect(),
             deaths,
             audit,
+            ledger,
         };
         if policy.is_building() {
             self.check(&built)?;
@@ -528,6 +547,35 @@ impl<'a> TimesliceCoordinator<'a> {
             outcome.audit = Some(audit);
         }
         Ok((outcome, built))
+    }
+
+    /// Returns what became of the microslices of each input, as those say that are `done`;
+    /// `is_whole` says whether those are all that built anything.
+    fn ledger(
+        &self,
+        policy: Policy,
+        done: &BTreeMap<Rank, TimesliceResult>,
+        is_whole: bool,
+    ) -> Vec<LedgerEntry> {
+        let feed = &self.task.feed;
+        let has_microslices =
+            matches!(feed.source, SourceKind::Pattern(_) | SourceKind::Archives(_));
+        if !has_microslices || !policy.is_building() {
+            return Vec::new();
+        }
+        let reports = match (&feed.sink, is_whole) {
+            (SinkKind::Discard, _) => BuilderReports::None,
+            (_, true) => BuilderReports::All,
+            (_, false) => BuilderReports::Some,
+        };
+        let mut built = Vec::new();
+        done.values().for_each(|result| add_built(&mut built, &result.built));
+        let entry = |input: u32| {
+            let source = done.get(&Rank(input)).map(|result| &result.source);
+            let built = built.get(input as usize).copied().unwrap_or_default();
+            LedgerEntry::new(input, source, built, reports)
+        };
+        (0..self.plan.inputs).map(entry).collect()
     }
 
     /// Returns what builders had built that are out, as `rank` knows it.
@@ -548,7 +596,8 @@ impl<'a> TimesliceCoordinator<'a> {
 
     /// Gives every rank its part, builders first: an input that found a builder of the run before
     /// would take it for its own.
-    fn begin(&mut self, policy: Policy, seed: u64) -> Result<()> {
+    /// Prepares all ranks; returns the stretch of time of the first timeslice.
+    fn begin(&mut self, policy: Policy, seed: u64) -> Result<Option<u64>> {
         let plan = self.plan;
         let heartbeat = plan.heartbeat.filter(|_| policy.is_building());
         let assignment = TimesliceAssignment {
@@ -571,23 +620,25 @@ impl<'a> TimesliceCoordinator<'a> {
         self.runs += 1;
         self.drain_responses()?;
         let [inputs, builders] = [0..plan.inputs, plan.inputs..plan.inputs + plan.builders];
+        let mut starts = FirstStarts::default();
         for (ranks, answers) in [(builders, 1), (inputs, 2)] {
             for rank in ranks.clone() {
                 self.request(Rank(rank), TimesliceRequest::Take(Box::new(assignment.clone())))?;
             }
-            self.await_all(ranks.len() * answers)?;
+            self.await_all(ranks.len() * answers, &mut starts)?;
         }
+        let origin = self.find_origin(policy, starts)?;
         if let Some(rank) = self.dead_ranks.first() {
             bail!("{} ended before the run began; run again", self.name(*rank));
         }
         thread::sleep(
             heartbeat.map_or(Duration::ZERO, |every| Duration::from_nanos(every.0) * BEATS),
         );
-        Ok(())
+        Ok(origin)
     }
 
     /// Waits until ranks have given this many answers to what they were asked before the run.
-    fn await_all(&mut self, mut missing: usize) -> Result<()> {
+    fn await_all(&mut self, mut missing: usize, starts: &mut FirstStarts) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while missing > 0 {
             match self.next_response(LOOK_EVERY)? {
@@ -599,6 +650,7 @@ impl<'a> TimesliceCoordinator<'a> {
                         | TimesliceResponse::Ready,
                     ),
                 )) => missing -= 1,
+                Some((rank, Ok(TimesliceResponse::First(start)))) => starts.note(rank, start),
                 Some((rank, Ok(TimesliceResponse::Writes(name)))) => {
                     drop(self.unfinished.insert(rank, name))
                 }

@@ -1,37 +1,37 @@
 //! An input's memory: microslices go in as they come, and leave as contributions to timeslices.
 //!
 //! # Model
-//! Two rings in one region: descriptors, and contents. Positions are counters that only grow; a
-//! place is a counter modulo the ring's length. The contribution to timeslice `t` is the
-//! microslices from `t * core` on, `core + overlap` of them: their descriptors, then their
-//! contents, each in two pieces where its ring ends. What timeslices share lies there once. Memory
-//! is free when all timeslices that it belongs to are.
+//! Two rings in one region: contents, and *blocks*, each the head of a contribution with its
+//! descriptors. Positions are counters that only grow; a place is a counter modulo the ring's
+//! length. Which microslices a timeslice has, [`Slicer`] says. Its contribution is its block and then
+//! the contents, each in two pieces where its ring ends. Contents that timeslices share lie there
+//! once. Memory is free when all timeslices that it belongs to are.
 //!
 //! The last timeslice of a source may have fewer microslices. An input whose source is over before
-//! those of others gives *empty* contributions, a byte each, which no contribution with microslices
-//! can be.
+//! those of others gives contributions without any.
 //!
 //! # Source
 //! FLESnet's input buffers; there what does not fill a timeslice at the end is not sent.
 //!
 //! # Invariants
 //! I1. Nothing that a contribution names is written over before its timeslice is free.
-//! I2. Every microslice is in one timeslice that does not call it overlap.
+//! I2. Every microslice that is kept is in the core of one timeslice.
 
 use std::collections::VecDeque;
 
 use anyhow::{Result, bail};
-use clearway_proto::base::Bytes;
-use clearway_proto::microslice::MicrosliceDescriptor;
+use clearway_proto::base::{Bytes, LocalNs};
+use clearway_proto::microslice::{MicrosliceDescriptor, Offered, SliceCut, SliceRule, Slicer};
 use clearway_proto::timeslice::ContributionSpans;
 use clearway_proto::wire::{RegionId, Span};
 
-use super::messages::TimesliceShape;
+use super::contribution::ContributionHead;
+use super::ledger::SourceCounts;
 use super::stream::{MicrosliceBatch, SourceStream, StreamItem};
 
-/// The part of the memory that descriptors take: they fill it last where contents have 480 bytes
-/// and more.
-const DESCRIPTORS_PART: u64 = 16;
+/// The part of the memory that blocks take: they fill it last where contents have 480 bytes and
+/// more.
+const BLOCKS_PART: u64 = 16;
 const DESCRIPTOR: u64 = MicrosliceDescriptor::BYTES as u64;
 
 /// A part of a region in which positions go round.
@@ -81,21 +81,41 @@ enum SourceStage {
     Over,
 }
 
+/// When the first microslice of a source starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FirstStart {
+    /// Nobody knows yet.
+    Awaited,
+    At(u64),
+    /// The source is over without one.
+    Never,
+}
+
+/// A contribution that was given and is not free.
+#[derive(Clone, Debug)]
+struct GivenCut {
+    timeslice: u64,
+    /// Where its block begins.
+    block: u64,
+    counts: SourceCounts,
+}
+
 /// An input's memory and its source.
 #[derive(Debug)]
 pub(super) struct InputBuffer {
-    shape: TimesliceShape,
+    rule: SliceRule,
+    slicer: Slicer,
     region: RegionId,
-    descriptors: RegionRing,
+    blocks: RegionRing,
     contents: RegionRing,
     stream: SourceStream,
     stage: SourceStage,
     /// What was drawn and has not gone in, and how many microslices and bytes of it have.
     batch: Option<(MicrosliceBatch, usize, usize)>,
-    /// Where contents begin, from microslice `first` on; the end of the last one is the ring's
-    /// head.
-    begins: VecDeque<u64>,
-    first: u64,
+    /// Microslices that are needed, their offsets positions in the ring of contents.
+    kept: VecDeque<MicrosliceDescriptor>,
+    /// Contributions that are not free.
+    cuts: VecDeque<GivenCut>,
     /// Timeslices that were given.
     given: u64,
     /// How many of those, the first ones, may be given at present.
@@ -104,54 +124,58 @@ pub(super) struct InputBuffer {
     most: u64,
     /// From here on nothing is dealt with this input in mind, because it retires.
     range_end: u64,
-    /// Up to here empty contributions may be given once the source is over.
+    /// Up to here contributions without microslices may be given once the source is over.
     padding: u64,
     /// Archives that ended with a cut item.
     pub(super) cut: u64,
-    /// Contents of all microslices given, in bytes, and how many.
-    pub(super) bytes: u64,
-    pub(super) microslices: u64,
+    /// What became of all microslices so far.
+    counts: SourceCounts,
+    /// What the source says that it offered, once it is over.
+    offered: Option<u64>,
 }
 
 impl InputBuffer {
-    /// Gives timeslices of `shape` from `stream`, `most` at most, through `memory` bytes of
+    /// Gives timeslices cut by `rule` from `stream`, `most` at most, through `memory` bytes of
     /// `region`.
     ///
     /// # Errors
     /// When the memory is less than a timeslice needs at least.
     pub(super) fn new(
-        shape: TimesliceShape,
+        rule: SliceRule,
         stream: SourceStream,
         region: RegionId,
         memory: Bytes,
         most: Option<u64>,
     ) -> Result<Self> {
-        let descriptors = memory.0 / DESCRIPTORS_PART / DESCRIPTOR * DESCRIPTOR;
-        if shape.all() * DESCRIPTOR > descriptors {
-            let least = Bytes(shape.all() * DESCRIPTOR * DESCRIPTORS_PART);
-            bail!(
-                "timeslices of {} microslices need more than the {memory} of --memory; {least} would do",
-                shape.all()
-            );
+        let blocks = memory.0 / BLOCKS_PART / DESCRIPTOR * DESCRIPTOR;
+        if let SliceRule::ByIndex { core, overlap } = rule {
+            let count = u64::from(core) + u64::from(overlap);
+            if block_bytes(count) > blocks {
+                let least = Bytes((count + 1) * DESCRIPTOR * BLOCKS_PART);
+                bail!(
+                    "timeslices of {count} microslices need more than the {memory} of --memory; {least} would do"
+                );
+            }
         }
         Ok(Self {
-            shape,
+            rule,
+            slicer: Slicer::new(rule),
             region,
-            descriptors: RegionRing::new(0, descriptors),
-            contents: RegionRing::new(descriptors, memory.0 - descriptors),
+            blocks: RegionRing::new(0, blocks),
+            contents: RegionRing::new(blocks, memory.0 - blocks),
             stream,
             stage: SourceStage::Flowing,
             batch: None,
-            begins: VecDeque::new(),
-            first: 0,
+            kept: VecDeque::new(),
+            cuts: VecDeque::new(),
             given: 0,
             limit: most.unwrap_or(u64::MAX),
             most: most.unwrap_or(u64::MAX),
             range_end: u64::MAX,
             padding: 0,
             cut: 0,
-            bytes: 0,
-            microslices: 0,
+            counts: SourceCounts::default(),
+            offered: None,
         })
     }
 
@@ -176,21 +200,21 @@ impl InputBuffer {
         self.padding = timeslice;
     }
 
-    /// Lets all that it has be given.
-    pub(super) const fn open(&mut self) {
+    /// Lets all that it has be given, where timeslices are cut by time from `origin` on.
+    pub(super) fn open(&mut self, now: LocalNs, origin: Option<u64>) {
         self.limit = self.most;
+        self.stream.begin();
+        if let Some(origin) = origin {
+            self.slicer.set_origin(now, origin);
+        }
     }
 
     /// Retires the input: from `timeslice` on nobody builds anything with it. What was given of
     /// that stays here.
     pub(super) fn retire(&mut self, timeslice: u64) {
         self.range_end = timeslice;
-        let core = u64::from(self.shape.core);
-        let [begin, end] = [timeslice, self.given]
-            .map(|given| given.saturating_mul(core).clamp(self.first, self.end()));
-        if begin < end {
-            self.microslices -= end - begin;
-            self.bytes -= self.begin_of(end) - self.begin_of(begin);
+        for cut in self.cuts.iter().rev().take_while(|cut| cut.timeslice >= timeslice) {
+            self.counts.take_back(&cut.counts);
         }
         self.given = self.given.min(timeslice);
     }
@@ -200,7 +224,12 @@ impl InputBuffer {
     pub(super) fn join(&mut self, timeslice: u64) {
         (self.range_end, self.limit, self.padding, self.given) =
             (u64::MAX, timeslice, 0, timeslice);
-        self.free(timeslice);
+        // What was taken back of these is given again.
+        for cut in self.cuts.drain(..).filter(|cut| cut.timeslice >= timeslice) {
+            self.counts.keep_again(&cut.counts);
+        }
+        self.slicer.join(timeslice);
+        self.release();
     }
 
     /// Returns the first timeslice that may not be given at present.
@@ -210,25 +239,62 @@ impl InputBuffer {
 
     /// Returns whether nothing will be given without an order to go on.
     pub(super) fn is_at_rest(&self) -> bool {
-        let is_over = self.stage == SourceStage::Over
-            && self.given * u64::from(self.shape.core) >= self.end();
+        let is_over = self.stage == SourceStage::Over && self.slicer.is_done();
         self.given >= self.limit() || is_over && self.given >= self.padding
     }
 
-    /// Returns the microslice behind the last one that is there.
-    fn end(&self) -> u64 {
-        self.first + self.begins.len() as u64
+    /// Returns when the first microslice starts.
+    ///
+    /// # Errors
+    /// When the source cannot go on.
+    pub(super) fn first_start(&mut self) -> Result<FirstStart> {
+        if self.batch.is_none() && self.stage == SourceStage::Flowing {
+            self.draw()?;
+        }
+        let first = self.batch.as_ref().and_then(|(batch, ..)| batch.descriptors.first());
+        Ok(match first {
+            Some(first) => FirstStart::At(first.index),
+            None if self.stage == SourceStage::Over => FirstStart::Never,
+            None => FirstStart::Awaited,
+        })
+    }
+
+    /// Returns when there is something to do although nothing came.
+    pub(super) fn deadline(&self) -> Option<LocalNs> {
+        let is_live = self.stage == SourceStage::Flowing && self.stream.is_live();
+        self.slicer.deadline().filter(|_| is_live && self.given < self.limit())
+    }
+
+    /// Returns what became of all microslices.
+    pub(super) fn account(&self) -> SourceCounts {
+        let here = self.batch.as_ref().map_or((0, 0), |(batch, items, _)| batch.count_from(*items));
+        let there = self.stream.waiting();
+        let (waiting, dropped) = (here.0 + there.0, here.1 + there.1);
+        let counts = &self.counts;
+        SourceCounts {
+            offered: self.offered.unwrap_or(counts.offered + waiting + dropped),
+            overflowed: counts.overflowed + dropped,
+            unused: counts.unused + waiting,
+            ..counts.clone()
+        }
     }
 
     /// Frees all timeslices below this one.
     pub(super) fn free(&mut self, timeslice: u64) {
-        let first = timeslice.saturating_mul(u64::from(self.shape.core)).min(self.end());
-        while self.first < first {
-            self.begins.pop_front();
-            self.first += 1;
+        while self.cuts.front().is_some_and(|cut| cut.timeslice < timeslice) {
+            self.cuts.pop_front();
         }
-        self.contents.tail = self.begins.front().copied().unwrap_or(self.contents.head);
-        self.descriptors.tail = self.first * DESCRIPTOR;
+        self.slicer.free(timeslice);
+        self.release();
+    }
+
+    /// Gives memory back that nothing needs.
+    fn release(&mut self) {
+        let needed = (self.slicer.end() - self.slicer.first()) as usize;
+        let gone = self.kept.len().saturating_sub(needed);
+        self.kept.drain(..gone);
+        self.contents.tail = self.kept.front().map_or(self.contents.head, |kept| kept.offset);
+        self.blocks.tail = self.cuts.front().map_or(self.blocks.head, |cut| cut.block);
     }
 
     /// Takes microslices into `memory` as far as there is room, and hands `give` the contributions
@@ -238,100 +304,181 @@ impl InputBuffer {
     /// When the source cannot go on, or one timeslice needs more than all the memory.
     pub(super) fn pump(
         &mut self,
+        now: LocalNs,
         memory: &mut [u8],
         give: &mut dyn FnMut(ContributionSpans),
     ) -> Result<()> {
+        if !self.slicer.is_ready() {
+            return Ok(());
+        }
         loop {
-            self.give(give);
-            if self.given >= self.limit() || !self.take(memory)? {
+            self.give(memory, give)?;
+            // What was only seen may end a timeslice.
+            let goes_on = self.given < self.limit()
+                && !self.is_full()
+                && (self.take(now, memory)? || self.is_full());
+            if !goes_on {
                 return Ok(());
             }
         }
     }
 
+    /// Returns whether the next contribution is whole and waits for room.
+    fn is_full(&self) -> bool {
+        self.slicer.peek(self.padding).is_some()
+    }
+
     /// Gives what is whole.
-    fn give(&mut self, give: &mut dyn FnMut(ContributionSpans)) {
-        let core = u64::from(self.shape.core);
-        while self.given < self.limit() {
-            let (begin, whole) = (self.given * core, self.given * core + self.shape.all());
-            let end = match self.stage {
-                SourceStage::Flowing if self.end() < whole => return,
-                SourceStage::Over if begin >= self.end() => break,
-                _ => whole.min(self.end()),
-            };
-            let [from, to] = [begin, end].map(|at| self.begin_of(at));
-            let descriptors =
-                self.descriptors.spans(self.region, begin * DESCRIPTOR, end * DESCRIPTOR);
-            let contents = self.contents.spans(self.region, from, to);
+    fn give(&mut self, memory: &mut [u8], give: &mut dyn FnMut(ContributionSpans)) -> Result<()> {
+        while self.given < self.limit()
+            && let Some(cut) = self.slicer.peek(self.padding)
+        {
+            let count = cut.microslices.end - cut.microslices.start;
+            if !self.blocks.has_room(block_bytes(count)) {
+                if self.cuts.is_empty() {
+                    self.refuse(count)?;
+                }
+                return Ok(());
+            }
+            self.slicer.advance();
+            let counts = self.count(&cut);
+            let block = self.blocks.head;
+            self.write_block(memory, &cut);
+            let blocks = self.blocks.spans(self.region, block, self.blocks.head);
+            let [from, to] =
+                [cut.microslices.start, cut.microslices.end].map(|number| self.position_of(number));
+            let contents = self.contents.spans(self.region, from, to.max(from));
             give(
-                ContributionSpans::new(descriptors.into_iter().chain(contents))
-                    .expect("four spans, of which one has a descriptor"),
+                ContributionSpans::new(blocks.into_iter().chain(contents))
+                    .expect("four spans, of which one has a head"),
             );
-            self.given += 1;
-            let core_end = (begin + core).min(end);
-            self.microslices += core_end - begin;
-            self.bytes += self.begin_of(core_end) - from;
+            self.counts.give(&counts);
+            self.cuts.push_back(GivenCut { timeslice: cut.timeslice, block, counts });
+            self.given = cut.timeslice + 1;
         }
-        while self.stage == SourceStage::Over && self.given < self.padding.min(self.limit()) {
-            let byte = Span { region: self.region, offset: self.contents.offset, length: 1 };
-            give(ContributionSpans::new([byte]).expect("a span"));
-            self.given += 1;
+        Ok(())
+    }
+
+    /// Returns what a cut adds to the counts.
+    fn count(&self, cut: &SliceCut) -> SourceCounts {
+        let [from, to] = [cut.core.start, cut.core.end].map(|number| self.position_of(number));
+        SourceCounts {
+            given: cut.core.end - cut.core.start,
+            bytes: to - from,
+            missing: cut.missing,
+            ..SourceCounts::default()
+        }
+    }
+
+    fn write_block(&mut self, memory: &mut [u8], cut: &SliceCut) {
+        let start = match self.rule {
+            SliceRule::ByIndex { .. } => None,
+            SliceRule::ByTime(rule) => {
+                self.slicer.origin().map(|origin| rule.start_of(origin + cut.timeslice))
+            }
+        };
+        let head = ContributionHead {
+            start,
+            microslices: (cut.microslices.end - cut.microslices.start) as u32,
+            core: (cut.core.end - cut.core.start) as u32,
+            faults: cut.faults,
+        };
+        self.blocks.write(memory, &head.to_bytes());
+        let first = self.slicer.first();
+        for number in cut.microslices.clone() {
+            if let Some(kept) = self.kept.get((number - first) as usize) {
+                self.blocks.write(memory, &kept.to_bytes());
+            }
         }
     }
 
     /// Returns where the content of a microslice begins that is there, or the one behind the last.
-    fn begin_of(&self, microslice: u64) -> u64 {
-        self.begins.get((microslice - self.first) as usize).copied().unwrap_or(self.contents.head)
+    fn position_of(&self, number: u64) -> u64 {
+        let place = number.saturating_sub(self.slicer.first()) as usize;
+        self.kept.get(place).map_or(self.contents.head, |kept| kept.offset)
+    }
+
+    /// Says that a timeslice alone does not fit.
+    fn refuse(&self, count: u64) -> Result<()> {
+        bail!(
+            "timeslice {} alone, with {count} microslices, needs more than the {} that this input holds; --memory gives it \
+             more, and shorter timeslices need less",
+            self.given,
+            Bytes(self.contents.length + self.blocks.length)
+        )
+    }
+
+    /// Draws the next batch; whether there is one, or the source is over now.
+    fn draw(&mut self) -> Result<bool> {
+        match self.stream.draw() {
+            StreamItem::Some(batch) => self.batch = Some((batch, 0, 0)),
+            StreamItem::Nothing => return Ok(false),
+            StreamItem::Over { cut, offered } => {
+                (self.stage, self.cut, self.offered) = (SourceStage::Over, cut, Some(offered));
+                self.slicer.finish();
+            }
+            StreamItem::Failed(sentence) => bail!(sentence),
+        }
+        Ok(true)
+    }
+
+    /// Notes what the source dropped before microslice `items` of `batch`.
+    fn overflow(&mut self, batch: &mut MicrosliceBatch, items: usize) {
+        let first = batch.dropped.front().copied();
+        if let Some((_, count)) = first.filter(|(before, _)| *before == items) {
+            batch.dropped.pop_front();
+            self.counts.overflow(count);
+            self.slicer.dropped(count);
+        }
     }
 
     /// Takes what there is room for; whether that was anything, or the source is over now.
-    fn take(&mut self, memory: &mut [u8]) -> Result<bool> {
-        if self.stage == SourceStage::Over {
+    fn take(&mut self, now: LocalNs, memory: &mut [u8]) -> Result<bool> {
+        if self.stage == SourceStage::Over && self.batch.is_none() {
             return Ok(false);
         }
-        let (batch, mut items, mut bytes) = match self.batch.take() {
-            Some(waiting) => waiting,
-            None => match self.stream.draw() {
-                StreamItem::Some(batch) => (batch, 0, 0),
-                StreamItem::Nothing => return Ok(false),
-                StreamItem::Over(cut) => {
-                    (self.stage, self.cut) = (SourceStage::Over, cut);
-                    return Ok(true);
-                }
-                StreamItem::Failed(sentence) => bail!(sentence),
-            },
-        };
+        if self.batch.is_none() && !self.draw()? {
+            if self.stream.is_live() {
+                self.slicer.idle(now);
+            }
+            return Ok(false);
+        }
+        let Some((mut batch, mut items, mut bytes)) = self.batch.take() else { return Ok(true) };
         let before = items;
+        self.overflow(&mut batch, items);
         while let Some(descriptor) = batch.descriptors.get(items) {
             let size = descriptor.size as usize;
-            if self.end() < self.given * u64::from(self.shape.core) {
-                // It came while this input took no part.
-                self.first += 1;
-                [self.descriptors.head, self.descriptors.tail] = [self.first * DESCRIPTOR; 2];
-                (items, bytes) = (items + 1, bytes + size);
-                continue;
-            }
-            if !self.contents.has_room(size as u64) || !self.descriptors.has_room(DESCRIPTOR) {
+            let is_room = self.contents.has_room(size as u64)
+                && block_bytes(self.kept.len() as u64 + 1) <= self.blocks.length;
+            if !is_room {
+                self.slicer.announce(descriptor.index);
                 break;
             }
-            let descriptor = MicrosliceDescriptor { offset: self.contents.head, ..*descriptor };
-            self.begins.push_back(self.contents.head);
-            self.descriptors.write(memory, &descriptor.to_bytes());
-            self.contents.write(memory, &batch.contents[bytes..bytes + size]);
-            (items, bytes) = (items + 1, bytes + size);
-        }
-        if items < batch.descriptors.len() {
-            self.batch = Some((batch, items, bytes));
-            if items == before && self.first == self.given * u64::from(self.shape.core) {
-                bail!(
-                    "timeslice {} alone needs more than the {} that this input holds; --memory gives it more",
-                    self.given,
-                    Bytes(self.contents.length)
-                );
+            let offered = self.slicer.offer(now, descriptor.index);
+            self.counts.offer(offered);
+            if offered == Offered::Kept {
+                self.kept
+                    .push_back(MicrosliceDescriptor { offset: self.contents.head, ..*descriptor });
+                self.contents.write(memory, &batch.contents[bytes..bytes + size]);
+            } else if self.kept.is_empty() {
+                self.release();
             }
-        } else {
+            (items, bytes) = (items + 1, bytes + size);
+            self.overflow(&mut batch, items);
+        }
+        if items == batch.descriptors.len() {
             self.stream.done_with(batch);
+            return Ok(true);
+        }
+        self.batch = Some((batch, items, bytes));
+        if items == before && self.cuts.is_empty() && self.slicer.peek(self.padding).is_none() {
+            self.refuse(self.kept.len() as u64)?;
         }
         Ok(items > before)
     }
+}
+
+/// Returns the bytes of the block of a contribution with `count` microslices.
+const fn block_bytes(count: u64) -> u64 {
+    ContributionHead::BYTES as u64 + count * DESCRIPTOR
 }

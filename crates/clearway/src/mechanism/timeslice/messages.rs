@@ -9,7 +9,8 @@
 //!                  <-     Writes  (builder with an archive) it is called so until it is kept
 //!                  <-     Taken   there is a node
 //!                  <-     Ready   (input) all builders are there
-//!    Begin         ->             contributions may leave
+//!                  <-     First   (input that cuts by time) its first microslice starts then
+//!    Begin         ->             contributions may leave, from this time on
 //!                  <-     Progress, Progress, ...
 //!    Hold          ->             (input) give no more
 //!                  <-     Over    (input) this many timeslices were given: the source is held or over
@@ -32,13 +33,14 @@
 //! ```
 
 use clearway_proto::base::{Bytes, Nanos};
-use clearway_proto::microslice::{MicrosliceDescriptor, SizeDistribution};
+use clearway_proto::microslice::{MicrosliceDescriptor, SizeDistribution, SliceRule};
 use clearway_proto::timeslice::{
     ContributionSizes as UnscheduledSizes, Dfs, Policy, TimesliceRecord, Window,
 };
 use clearway_wires::WireNeeds;
 use serde::{Deserialize, Serialize};
 
+use super::ledger::{BuiltCounts, SourceCounts, add_built};
 use super::numbers::TimesliceNumbers;
 use super::scheduled_change::ScheduledAction;
 use crate::run::session::Protocol;
@@ -60,8 +62,12 @@ pub(crate) enum TimesliceRequest {
     /// Whether microslices can be had of these archives.
     Look(String),
     Take(Box<TimesliceAssignment>),
-    /// Progress is reported this often.
-    Begin(Nanos),
+    Begin {
+        /// Progress is reported this often.
+        every: Nanos,
+        /// The stretch of time of the first timeslice, where they are cut by time.
+        origin: Option<u64>,
+    },
     Hold,
     /// Up to this timeslice.
     Pad(u64),
@@ -95,6 +101,8 @@ pub(crate) enum TimesliceResponse {
     Kept,
     Taken,
     Ready,
+    /// None where the source is over without one.
+    First(Option<u64>),
     Progress(Box<TimesliceProgress>),
     /// This many timeslices were given.
     Over(u64),
@@ -141,7 +149,7 @@ pub(crate) struct TimesliceAssignment {
 /// What is built, out of what, and where it goes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BuildSpec {
-    pub(crate) shape: TimesliceShape,
+    pub(crate) slices: SliceRule,
     pub(crate) source: SourceKind,
     pub(crate) sink: SinkKind,
     /// How many timeslices there are at most.
@@ -155,35 +163,36 @@ impl BuildSpec {
         match self.source {
             SourceKind::Memory(bytes) => bytes,
             SourceKind::Mixed(bytes) => Bytes(bytes.0 + UnscheduledSizes::BESIDE.0),
-            SourceKind::Pattern { mean, .. } => {
-                Bytes(self.shape.all() * (u64::from(mean) + MicrosliceDescriptor::BYTES as u64))
+            SourceKind::Pattern(made) => {
+                let each = u64::from(made.mean) + MicrosliceDescriptor::BYTES as u64;
+                Bytes(usual_microslices(self.slices, made.step).saturating_mul(each))
             }
             SourceKind::Archives(_) => Bytes(0),
         }
     }
 }
 
-/// Of how many microslices a timeslice is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct TimesliceShape {
-    /// Those that are of no other timeslice.
-    pub(crate) core: u32,
-    /// Those behind them, with which the next timeslice begins.
-    pub(crate) overlap: u32,
+/// The usual experiment time from one made microslice to the next.
+pub(super) const MADE_STEP: Nanos = Nanos::from_micros(100);
+
+/// Returns how many microslices a contribution usually has; by time, of microslices that start
+/// `step` apart.
+pub(crate) fn usual_microslices(rule: SliceRule, step: Nanos) -> u64 {
+    match rule {
+        SliceRule::ByIndex { core, overlap } => u64::from(core) + u64::from(overlap),
+        SliceRule::ByTime(times) => {
+            let span = times.duration.0.saturating_add(times.before.0);
+            span.saturating_add(times.after.0).div_ceil(step.0.max(1))
+        }
+    }
 }
 
-impl TimesliceShape {
-    /// Returns how many microslices a whole timeslice has.
-    pub(crate) const fn all(self) -> u64 {
-        self.core as u64 + self.overlap as u64
-    }
-
-    /// Returns the mean length of a microslice's content with which contributions are
-    /// `contribution` long; `None` where that is too short for the descriptors.
-    pub(crate) fn mean_length(self, contribution: Bytes) -> Option<u32> {
-        let each = (contribution.0 / self.all()).checked_sub(MicrosliceDescriptor::BYTES as u64)?;
-        Some(u32::try_from(each / 8 * 8).unwrap_or(u32::MAX / 8 * 8))
-    }
+/// Returns the mean length of a made microslice's content with which contributions are
+/// `contribution` long; `None` where that is too short for the descriptors.
+pub(crate) fn mean_length(rule: SliceRule, contribution: Bytes) -> Option<u32> {
+    let each = (contribution.0 / usual_microslices(rule, MADE_STEP).max(1))
+        .checked_sub(MicrosliceDescriptor::BYTES as u64)?;
+    Some(u32::try_from(each / 8 * 8).unwrap_or(u32::MAX / 8 * 8))
 }
 
 /// Where microslices come from.
@@ -195,11 +204,32 @@ pub(crate) enum SourceKind {
     Memory(Bytes),
     /// The same with FLESnet's short messages beside each; only for what is unscheduled.
     Mixed(Bytes),
-    /// They are made, with a mean length of the content.
-    Pattern { sizes: SizeDistribution, mean: u32 },
+    /// They are made.
+    Pattern(MadeMicroslices),
     /// Archives of microslices, or what else can be read as one; `%i` stands for the number of the
     /// input.
     Archives(String),
+}
+
+/// How microslices are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MadeMicroslices {
+    /// The law of the lengths of contents.
+    pub(crate) sizes: SizeDistribution,
+    /// The mean length in bytes.
+    pub(crate) mean: u32,
+    /// Experiment time from one to the next.
+    pub(crate) step: Nanos,
+    /// As a detector gives them: experiment time goes on as time does, and microslices are dropped
+    /// for which this many bytes have no room. Without it, as fast as they are taken.
+    pub(crate) buffer: Option<Bytes>,
+}
+
+impl MadeMicroslices {
+    /// Returns microslices that are made as fast as they are taken.
+    pub(crate) const fn unpaced(sizes: SizeDistribution, mean: u32) -> Self {
+        Self { sizes, mean, step: MADE_STEP, buffer: None }
+    }
 }
 
 /// Where timeslices go.
@@ -231,6 +261,8 @@ pub(crate) struct TimesliceProgress {
     pub(super) timeslices: u64,
     /// Processor time of the rank so far.
     pub(super) processor: Nanos,
+    /// Input: what became of the microslices of its source so far.
+    pub(super) source: Option<SourceCounts>,
     /// Builder: an input that its oldest timeslice waits for.
     pub(super) awaited: Option<u32>,
 }
@@ -242,10 +274,10 @@ pub(crate) struct TimesliceResult {
     pub(super) taken: TimesliceNumbers,
     /// Timeslices that lack something.
     pub(super) incomplete: u64,
-    /// Input: microslices that it gave.
-    pub(super) microslices: u64,
-    /// Input: bytes of their contents.
-    pub(super) bytes: u64,
+    /// Input: what became of the microslices of its source.
+    pub(super) source: SourceCounts,
+    /// Builder with a sink: what it has of each input.
+    pub(super) built: Vec<BuiltCounts>,
     /// Contents that were compared with what is known of them: CRC or pattern.
     pub(super) checked: u64,
     /// What was wrong, a sentence each, and how often.
@@ -265,8 +297,8 @@ impl TimesliceResult {
     /// Returns both together, but for which timeslices they were.
     pub(super) fn and(mut self, other: Self) -> Self {
         self.incomplete += other.incomplete;
-        self.microslices += other.microslices;
-        self.bytes += other.bytes;
+        self.source.add(&other.source);
+        add_built(&mut self.built, &other.built);
         self.checked += other.checked;
         self.cut += other.cut;
         self.written.extend(other.written);

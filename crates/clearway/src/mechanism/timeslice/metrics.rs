@@ -15,6 +15,8 @@ use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::stats::Histogram;
 use clearway_proto::timeslice::{Cause, Policy, TimesliceRecord};
 
+use super::ledger::SourceCounts;
+use super::messages::TimesliceProgress;
 use crate::run::metrics::{MetricLabels, MetricSheet, MetricSource, MetricTitle, MetricUnit};
 
 const BUILT: MetricTitle = MetricTitle {
@@ -46,6 +48,11 @@ const COMPLETION: MetricTitle = MetricTitle {
     name: "timeslice_completion",
     help: "From the first to the last contribution of a timeslice.",
     unit: MetricUnit::Seconds,
+};
+const MICROSLICES: MetricTitle = MetricTitle {
+    name: "timeslice_microslices",
+    help: "Microslices that sources offered, and those that are in no timeslice, by cause.",
+    unit: MetricUnit::Number,
 };
 const STRANGERS: MetricTitle = MetricTitle {
     name: "timeslice_senseless_messages",
@@ -80,6 +87,10 @@ pub(super) struct RunSums {
     pub(super) ranks: [u64; 2],
     /// By builder, in millionths.
     fills: BTreeMap<Rank, u64>,
+    /// By input, of the run that is under way.
+    sources: BTreeMap<Rank, SourceCounts>,
+    /// Of all inputs in earlier runs.
+    sources_before: SourceCounts,
 }
 
 /// What was counted under one policy.
@@ -111,10 +122,26 @@ impl RunSums {
         self.policies.get(&policy).map_or(0, |sums| sums.timeslices)
     }
 
+    /// Notes that a run begins: inputs count from zero.
+    pub(super) fn begin(&mut self) {
+        self.sources_before = self.sources();
+        self.sources.clear();
+    }
+
+    /// Returns what became of microslices in all runs.
+    fn sources(&self) -> SourceCounts {
+        let mut all = self.sources_before.clone();
+        self.sources.values().for_each(|source| all.add(source));
+        all
+    }
+
     /// Adds what `rank` counted under `policy`.
-    pub(super) fn add(&mut self, policy: Policy, rank: Rank, record: &TimesliceRecord) {
+    pub(super) fn add(&mut self, policy: Policy, rank: Rank, progress: &TimesliceProgress) {
+        if let Some(source) = &progress.source {
+            self.sources.insert(rank, source.clone());
+        }
         let sums = self.policies.entry(policy).or_default();
-        match record {
+        match &progress.record {
             TimesliceRecord::Input(record) => {
                 sums.sent += record.contributions;
                 sums.sent_bytes += record.bytes;
@@ -183,6 +210,18 @@ impl MetricSource for TimesliceMetrics {
             &COMPLETION,
             completion.map(|(policy, sums)| (labels(*policy), &sums.completion)),
         )?;
+        let sources = sums.sources();
+        let accounts = [
+            ("offered", sources.offered),
+            ("missing", sources.missing),
+            ("repeated", sources.repeated),
+            ("late", sources.late),
+            ("damaged", sources.damaged),
+            ("overflowed", sources.overflowed),
+        ];
+        let accounts =
+            accounts.map(|(account, count)| (vec![("account", account.to_owned())], count));
+        sheet.counters(&MICROSLICES, accounts)?;
         sheet.counters(&STRANGERS, sums.each(|sums| sums.strangers))?;
         sheet.counters(&LOSSES, sums.each(|sums| sums.losses))?;
         let [alive, out] = sums.ranks;
@@ -203,7 +242,6 @@ mod tests {
     use super::*;
     use crate::mechanism::timeslice::TimeslicePlan;
     use crate::mechanism::timeslice::count::{RunCounts, RunLength};
-    use crate::mechanism::timeslice::messages::TimesliceProgress;
 
     /// Returns what a rank says of itself for the time number `number`.
     fn progress(number: u64, rank: u32) -> TimesliceProgress {
@@ -225,7 +263,16 @@ mod tests {
             TimesliceRecord::Builder(record)
         };
         let (span, processor) = (Nanos::from_millis(200), Nanos::ZERO);
-        TimesliceProgress { number, record, span, timeslices: number, processor, awaited: None }
+        let source = (rank < 2).then(|| SourceCounts { late: number, ..SourceCounts::default() });
+        TimesliceProgress {
+            number,
+            record,
+            span,
+            timeslices: number,
+            processor,
+            source,
+            awaited: None,
+        }
     }
 
     #[test]
@@ -236,7 +283,7 @@ mod tests {
             for rank in 0..4 {
                 let progress = progress(number, rank);
                 count.add(Rank(rank), &progress);
-                metrics.lock().add(policy, Rank(rank), &progress.record);
+                metrics.lock().add(policy, Rank(rank), &progress);
             }
         }
         let (outcome, sums) = (&count.outcome, metrics.lock());
@@ -244,5 +291,17 @@ mod tests {
         assert_eq!((sums.landed_bytes, sums.timeslices), (outcome.bytes, outcome.timeslices));
         assert_eq!((&sums.blocked, &sums.completion), (&outcome.blocked, &outcome.completion));
         assert_eq!((sums.landed_bytes, sums.timeslices), (2020, 16));
+    }
+
+    #[test]
+    fn begin__what_became_of_microslices_adds_up_over_runs() {
+        let (metrics, policy) = (TimesliceMetrics::default(), Policy::Token);
+        for last in [3, 5] {
+            metrics.lock().begin();
+            for number in 1..=last {
+                metrics.lock().add(policy, Rank(0), &progress(number, 0));
+            }
+        }
+        assert_eq!(metrics.lock().sources().late, 3 + 5);
     }
 }

@@ -15,11 +15,13 @@ mod achievable;
 pub(crate) mod archive;
 mod builder_output;
 mod consumer;
+mod contribution;
 mod coordinator;
 mod count;
 mod figures;
 mod gantt;
 mod input_buffer;
+mod ledger;
 mod messages;
 mod metrics;
 mod numbers;
@@ -54,7 +56,9 @@ pub(crate) use achievable::{
 pub(crate) use consumer::consume;
 pub(crate) use coordinator::{TimesliceTask, build, compare};
 pub(crate) use figures::figures;
-pub(crate) use messages::{BuildSpec, SinkKind, SourceKind, TimesliceProtocol, TimesliceShape};
+pub(crate) use messages::{
+    BuildSpec, MadeMicroslices, SinkKind, SourceKind, TimesliceProtocol, mean_length,
+};
 pub(crate) use metrics::TimesliceMetrics;
 pub(crate) use page::{account, costs, page, run_summary, write_built, write_remarks};
 pub(crate) use plan::{HostConditions, InitialRings, Slowdown, TimeslicePlan, UnscheduledMessages};

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::coordinator::BuildResult;
 use super::figures::{COMPLETION, DUPLICATED, LOST, POLICY, reading};
+use super::ledger::LedgerEntry;
 use super::numbers::CompletenessAudit;
 use super::plan::TimeslicePlan;
 use super::run_progress::RankLoss;
@@ -44,6 +45,9 @@ pub(crate) struct RunSummary {
     /// Archives that ended with a cut item.
     cut: u64,
     written: Vec<String>,
+    /// What became of the microslices of each input.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    inputs: Vec<LedgerEntry>,
 }
 
 /// A rank that a run went on without.
@@ -89,8 +93,8 @@ pub(crate) fn run_summary(built: &BuildResult) -> RunSummary {
         duplicated: built.audit.duplicated,
         out: built.deaths.iter().map(LostRankSummary::from).collect(),
         incomplete: account.incomplete,
-        microslices: account.microslices,
-        bytes: account.bytes,
+        microslices: account.source.given,
+        bytes: account.source.bytes,
         seconds: took.as_secs_f64(),
         completion_ms_p50: millis(&built.completion, "p50"),
         completion_ms_p99: millis(&built.completion, "p99"),
@@ -98,6 +102,7 @@ pub(crate) fn run_summary(built: &BuildResult) -> RunSummary {
         faults: account.faults.iter().map(|(_, count)| count).sum(),
         cut: account.cut,
         written: account.written.clone(),
+        inputs: built.ledger.clone(),
     }
 }
 
@@ -144,10 +149,24 @@ pub(crate) fn write_built(plan: &TimeslicePlan, built: &BuildResult, report: &mu
             .map(|value| figure(COMPLETION, "ms", value, source).with(labels::QUANTILE, quantile));
         report.figures.extend(one);
     }
+    report.figures.extend(ledger_figures(built));
     write_remarks(built, report);
     if !told.written.is_empty() {
         report.host.facts.insert("archives written".to_owned(), told.written.join(", "));
     }
+}
+
+/// Returns what became of the microslices of each input, without accounts that are zero.
+fn ledger_figures(built: &BuildResult) -> impl Iterator<Item = Figure> {
+    built.ledger.iter().flat_map(|entry| {
+        entry.accounts().map(|(account, count)| {
+            let (value, source) =
+                (ExtendedReal::finite(count as f64), "counted by the input and by builders");
+            Figure::counted("timeslice_source_microslices", "", value, 1, source)
+                .with("input", entry.input.to_string())
+                .with("account", account)
+        })
+    })
 }
 
 /// Adds what `built` cost, and what a reader must know of it, to `report`.
@@ -157,6 +176,7 @@ pub(crate) fn write_remarks(built: &BuildResult, report: &mut Report) {
     report.warnings.extend(built.deaths.iter().map(|death| words(lines_of(death))));
     let faults = built.account.faults.iter();
     report.warnings.extend(faults.map(|(sentence, count)| format!("{sentence}: {count} times")));
+    report.warnings.extend(built.ledger.iter().filter_map(|entry| entry.fault.clone()));
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -232,11 +252,34 @@ pub(crate) fn account(built: &BuildResult) -> String {
             policy.name()
         );
     }
+    text += &ledger_lines(&built.ledger);
     for (sentence, count) in &account.faults {
         let _ = writeln!(text, "  FAULT      {sentence}: {count} times");
     }
     for path in &account.written {
         let _ = writeln!(text, "  written    {path}");
+    }
+    text
+}
+
+/// Inputs that are shown at most: the report has all.
+const SHOWN: usize = 16;
+
+/// Returns what became of the microslices of inputs from which something is lacking.
+fn ledger_lines(ledger: &[LedgerEntry]) -> String {
+    let mut text = String::new();
+    let lacking = || ledger.iter().filter(|entry| !entry.is_whole());
+    for entry in lacking().take(SHOWN) {
+        let accounts: Vec<_> =
+            entry.accounts().map(|(account, count)| format!("{count} {account}")).collect();
+        let dead = if entry.is_dead { ", died" } else { "" };
+        let _ = writeln!(text, "  input {:<4} {}{dead}", entry.input, accounts.join(", "));
+    }
+    if let Some(more @ 1..) = lacking().count().checked_sub(SHOWN) {
+        let _ = writeln!(text, "             and {more} more inputs; the report has all");
+    }
+    for fault in ledger.iter().filter_map(|entry| entry.fault.as_ref()) {
+        let _ = writeln!(text, "  MISCOUNT   {fault}");
     }
     text
 }

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
+use clearway_proto::microslice::SliceRule;
 use clearway_proto::timeslice::{
     ReleasePolicy, TimesliceCommand, TimesliceConfig, TimesliceEvent, TimesliceLayout,
     TimesliceNode, WriteSlots,
@@ -32,6 +33,7 @@ use clearway_runtime::{clock, progress};
 use nix::sys::signal::{Signal, raise};
 
 use super::builder_output::{BuilderOutput, SinkReturn};
+use super::input_buffer::FirstStart;
 use super::messages::{
     TimesliceAssignment, TimesliceProgress, TimesliceProtocol, TimesliceRequest, TimesliceResponse,
     TimesliceResult,
@@ -114,6 +116,8 @@ struct RunningBuild<'a> {
     told_at: LocalNs,
     events: VecDeque<TimesliceEvent>,
     commands: VecDeque<TimesliceCommand>,
+    /// The coordinator has to know when the first microslice starts.
+    first_is_wanted: bool,
     /// The coordinator said that it may begin, since it takes part.
     has_begun: bool,
     /// The coordinator knows that this input is at rest.
@@ -175,6 +179,7 @@ impl<'a> RunningBuild<'a> {
             told_at: clock::now(),
             events: VecDeque::new(),
             commands: VecDeque::new(),
+            first_is_wanted: matches!(assignment.feed.slices, SliceRule::ByTime(_)),
             has_begun: false,
             rest_told: false,
             is_out: false,
@@ -241,7 +246,7 @@ impl<'a> RunningBuild<'a> {
             Incoming::Request(TimesliceRequest::Take(assignment)) => {
                 self.next = Some(AfterRun::Run(assignment))
             }
-            Incoming::Request(TimesliceRequest::Begin(every)) => {
+            Incoming::Request(TimesliceRequest::Begin { every, origin }) => {
                 self.begin_at = Some(now + self.skew);
                 self.has_begun = true;
                 // A rank that joins goes on counting samples from where the others are.
@@ -250,7 +255,7 @@ impl<'a> RunningBuild<'a> {
                     next: now + every,
                     number: 1,
                 });
-                self.open_up();
+                self.open_up(now, origin);
             }
             Incoming::Request(TimesliceRequest::Hold) => match &mut self.part {
                 TimesliceRole::Input(input_buffer) => {
@@ -381,9 +386,9 @@ impl<'a> RunningBuild<'a> {
     }
 
     /// Lets an input that takes part give all that it may.
-    fn open_up(&mut self) {
+    fn open_up(&mut self, now: LocalNs, origin: Option<u64>) {
         match &mut self.part {
-            TimesliceRole::Input(input_buffer) => input_buffer.open(),
+            TimesliceRole::Input(input_buffer) => input_buffer.open(now, origin),
             TimesliceRole::Same(same) => same.limit = same.most,
             TimesliceRole::Endless { .. }
             | TimesliceRole::Builder(_)
@@ -398,8 +403,7 @@ impl<'a> RunningBuild<'a> {
             TimesliceRole::Input(input_buffer) => {
                 let account = TimesliceResult {
                     cut: input_buffer.cut,
-                    microslices: input_buffer.microslices,
-                    bytes: input_buffer.bytes,
+                    source: input_buffer.account(),
                     ..TimesliceResult::default()
                 };
                 self.respond(TimesliceResponse::Done(Box::new(account)));
@@ -414,8 +418,22 @@ impl<'a> RunningBuild<'a> {
         }
     }
 
+    /// Reports when the first microslice starts, where the coordinator needs that.
+    fn report_first(&mut self) {
+        let TimesliceRole::Input(input_buffer) = &mut self.part else { return };
+        if !std::mem::take(&mut self.first_is_wanted) {
+            return;
+        }
+        match input_buffer.first_start() {
+            Ok(FirstStart::Awaited) => self.first_is_wanted = true,
+            Ok(FirstStart::At(start)) => self.respond(TimesliceResponse::First(Some(start))),
+            Ok(FirstStart::Never) => self.respond(TimesliceResponse::First(None)),
+            Err(error) => self.fail(format!("{error:#}")),
+        }
+    }
+
     /// Moves microslices in and timeslices out.
-    fn move_on(&mut self, driver: &mut Driver<TimesliceNode>, wire: &mut dyn Wire) {
+    fn move_on(&mut self, now: LocalNs, driver: &mut Driver<TimesliceNode>, wire: &mut dyn Wire) {
         // What the sink of a builder that retired has is reported at the end.
         if self.is_out && !(self.is_retired && matches!(self.part, TimesliceRole::Builder(_))) {
             return;
@@ -424,7 +442,7 @@ impl<'a> RunningBuild<'a> {
             TimesliceRole::Input(input_buffer) => match wire.region_mut(self.region) {
                 Some(memory) => {
                     let commands = &mut self.commands;
-                    let moved = input_buffer.pump(memory, &mut |pieces| {
+                    let moved = input_buffer.pump(now, memory, &mut |pieces| {
                         commands.push_back(TimesliceCommand::Give(pieces))
                     });
                     moved.err().map(|error| format!("{error:#}"))
@@ -473,7 +491,12 @@ impl<'a> RunningBuild<'a> {
             if let Some(record) = driver.engine_mut().take_record(now) {
                 let awaited = driver.engine_mut().awaited().map(|rank| rank.0);
                 let span = now.since(std::mem::replace(&mut self.told_at, now));
+                let source = match &self.part {
+                    TimesliceRole::Input(input_buffer) => Some(input_buffer.account()),
+                    _ => None,
+                };
                 let progress = TimesliceProgress {
+                    source,
                     number,
                     record,
                     span,
@@ -594,7 +617,8 @@ impl progress::EngineHost<TimesliceNode> for TimesliceHost<'_, '_> {
             running.begin_at = None;
             running.commands.push_back(TimesliceCommand::Begin);
         }
-        running.move_on(driver, wire);
+        running.report_first();
+        running.move_on(now, driver, wire);
         running.report(now, driver);
         if running.next.is_some() {
             return ControlFlow::Break(());
@@ -602,7 +626,11 @@ impl progress::EngineHost<TimesliceNode> for TimesliceHost<'_, '_> {
         let has_commands = !running.commands.is_empty();
         running.commands.drain(..).for_each(|command| driver.command(now, command));
         let telling = running.telling.as_ref().map(|telling| telling.next);
-        let wake = [running.begin_at, telling].into_iter().flatten().min();
+        let silent = match &running.part {
+            TimesliceRole::Input(input_buffer) => input_buffer.deadline(),
+            _ => None,
+        };
+        let wake = [running.begin_at, telling, silent].into_iter().flatten().min();
         ControlFlow::Continue(if has_commands { Some(now) } else { wake })
     }
 }

@@ -133,7 +133,7 @@ fn input(
     let part = match SourceStream::open(feed, place as u64, assignment.seed)? {
         Some(stream) => {
             let input_buffer =
-                InputBuffer::new(feed.shape, stream, region, assignment.memory, feed.timeslices)?;
+                InputBuffer::new(feed.slices, stream, region, assignment.memory, feed.timeslices)?;
             TimesliceRole::Input(Box::new(input_buffer))
         }
         None => {
@@ -162,7 +162,7 @@ fn builder(assignment: &TimesliceAssignment, place: usize) -> Result<TimesliceRo
             TimesliceRole::Discard { account: TimesliceResult::default() }
         }
         (sink, ..) => {
-            TimesliceRole::Builder(Box::new(BuilderOutput::open(sink, place as u64, feed.shape)?))
+            TimesliceRole::Builder(Box::new(BuilderOutput::open(sink, place as u64, feed.slices)?))
         }
     })
 }

@@ -2,14 +2,14 @@
 //! builders, under several schedules.
 
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
-use clearway_proto::microslice::SizeDistribution;
+use clearway_proto::microslice::{SizeDistribution, SliceRule};
 use clearway_proto::timeslice::{Dfs, Policy, SpeedUp, Window};
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
 use super::{
-    BuildSpec, HostConditions, InitialRings, SinkKind, Slowdown, SourceKind, TimeslicePlan,
-    TimesliceShape, TimesliceTask, UnscheduledMessages,
+    BuildSpec, HostConditions, InitialRings, MadeMicroslices, SinkKind, Slowdown, SourceKind,
+    TimeslicePlan, TimesliceTask, UnscheduledMessages, mean_length,
 };
 use crate::scenario::{Fabric, Section, Time, check_queues, distinct, is_given, within};
 
@@ -227,15 +227,16 @@ impl TimesliceSection {
         seed: u64,
     ) -> Result<(TimeslicePlan, TimesliceTask), String> {
         let plan = TimeslicePlan { heartbeat: Some(HEARTBEAT), ..self.plan(hosts, seed) };
-        let shape = TimesliceShape { core: 1, overlap: 0 };
-        let mean = shape.mean_length(plan.contribution).ok_or_else(|| {
+        let slices = SliceRule::ByIndex { core: 1, overlap: 0 };
+        let mean = mean_length(slices, plan.contribution).ok_or_else(|| {
             format!(
                 "contribution is {}, too few for the descriptor of a microslice",
                 plan.contribution
             )
         })?;
-        let source = SourceKind::Pattern { sizes: SizeDistribution::Constant, mean };
-        let feed = BuildSpec { shape, source, sink: SinkKind::Check, timeslices: None };
+        let source =
+            SourceKind::Pattern(MadeMicroslices::unpaced(SizeDistribution::Constant, mean));
+        let feed = BuildSpec { slices, source, sink: SinkKind::Check, timeslices: None };
         let memory =
             Bytes(plan.ring.0.saturating_mul(u64::from(plan.builders)).clamp(1 << 20, 256 << 20));
         let task = TimesliceTask { feed, memory, job: std::process::id().to_string() };

@@ -10,10 +10,12 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use clearway_proto::archive::{ArchiveKind, Compression, Finding, Inspector, Versions};
+use clearway_proto::microslice::SliceRule;
 
 use super::builder_output::OutgoingTimeslice;
 use super::consumer::ConsumerSink;
-use super::messages::{SinkKind, TimesliceResult, TimesliceShape};
+use super::ledger::add_built;
+use super::messages::{SinkKind, TimesliceResult};
 use crate::mechanism::timeslice::archive::{ArchiveFormat, ArchiveSink, UnfinishedFile, filled};
 
 /// Stands for the number of a builder, each of which has a sink of its own.
@@ -42,19 +44,19 @@ pub(super) trait TimesliceSink: Send {
 pub(super) fn open(
     kind: &SinkKind,
     place: u64,
-    shape: TimesliceShape,
+    slices: SliceRule,
 ) -> Result<(Box<dyn TimesliceSink>, Option<UnfinishedFile>)> {
     let taker = match kind {
         SinkKind::Discard => {
             bail!("what is discarded unread needs no sink; this is a defect of the program")
         }
         SinkKind::Check => Box::new(CheckingSink {
-            shape,
+            slices,
             inspector: Inspector::default(),
             account: TimesliceResult::default(),
         }) as Box<dyn TimesliceSink>,
         SinkKind::Consumer(template) => {
-            Box::new(ConsumerSink::open(filled(template, BUILDER, place), shape)?)
+            Box::new(ConsumerSink::open(filled(template, BUILDER, place), slices)?)
         }
         SinkKind::Archives(template) | SinkKind::Compressed(template) => {
             let path = filled(template, BUILDER, place);
@@ -68,7 +70,7 @@ pub(super) fn open(
                 written: vec![path.display().to_string()],
                 ..TimesliceResult::default()
             };
-            return Ok((Box::new(ArchivingSink { shape, sink: Some(sink), account }), unfinished));
+            return Ok((Box::new(ArchivingSink { slices, sink: Some(sink), account }), unfinished));
         }
     };
     Ok((taker, None))
@@ -87,21 +89,22 @@ pub(super) fn new_archive(path: &Path, compression: Compression) -> Result<Archi
 }
 
 /// Adds `built` to `account`.
-fn count(account: &mut TimesliceResult, built: &OutgoingTimeslice, is_incomplete: bool) {
+pub(super) fn count(account: &mut TimesliceResult, built: &OutgoingTimeslice, is_incomplete: bool) {
     account.take(built.timeslice);
+    add_built(&mut account.built, &built.counts());
     account.incomplete += u64::from(is_incomplete);
 }
 
 /// Looks at everything and keeps nothing.
 struct CheckingSink {
-    shape: TimesliceShape,
+    slices: SliceRule,
     inspector: Inspector,
     account: TimesliceResult,
 }
 
 impl TimesliceSink for CheckingSink {
     fn take(&mut self, built: &OutgoingTimeslice) -> Result<()> {
-        let (descriptor, components) = built.described(self.shape);
+        let (descriptor, components) = built.described(self.slices);
         count(&mut self.account, built, descriptor.flags.is_incomplete());
         self.inspector.look_at(&descriptor, components.into_iter());
         Ok(())
@@ -121,7 +124,7 @@ impl TimesliceSink for CheckingSink {
 
 /// Writes an archive.
 struct ArchivingSink {
-    shape: TimesliceShape,
+    slices: SliceRule,
     /// None when it is closed.
     sink: Option<ArchiveSink>,
     account: TimesliceResult,
@@ -129,7 +132,7 @@ struct ArchivingSink {
 
 impl TimesliceSink for ArchivingSink {
     fn take(&mut self, built: &OutgoingTimeslice) -> Result<()> {
-        let (descriptor, components) = built.described(self.shape);
+        let (descriptor, components) = built.described(self.slices);
         count(&mut self.account, built, descriptor.flags.is_incomplete());
         match &mut self.sink {
             Some(sink) => sink.timeslice(&descriptor, components.into_iter()),

@@ -25,6 +25,7 @@ use clearway_runtime::launch::{ExitReason, quoted, ssh_command};
 use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
 
+use super::ledger::SourceCounts;
 use super::messages::TimesliceProgress;
 use super::metrics::TimesliceMetrics;
 use super::page::millis;
@@ -104,6 +105,8 @@ struct RankActivity {
     /// Nanoseconds by cause.
     blocked: [u64; Cause::ALL.len()],
     awaited: Option<u32>,
+    /// Microslices of an input that are in no timeslice, since the run began.
+    lacking: u64,
 }
 
 impl RankActivity {
@@ -152,6 +155,7 @@ impl StatusBoard {
     /// Notes that a run of `policy` begins.
     pub(super) fn begin(&mut self, policy: Policy) {
         (self.policy, self.begun) = (policy, Instant::now());
+        self.sums.lock().begin();
         self.timeslices_before = self.sums.lock().timeslices(policy);
         self.out.clear();
         self.note_ranks();
@@ -180,8 +184,9 @@ impl StatusBoard {
 
     /// Adds what `rank` says of itself, and renews the board if it is time.
     pub(super) fn add(&mut self, rank: Rank, progress: &TimesliceProgress) {
-        self.sums.lock().add(self.policy, rank, &progress.record);
+        self.sums.lock().add(self.policy, rank, progress);
         let live = self.live.entry(rank).or_default();
+        live.lacking = progress.source.as_ref().map_or(0, SourceCounts::lacking);
         live.span = live.span + progress.span;
         match &progress.record {
             TimesliceRecord::Input(record) => {
@@ -209,6 +214,9 @@ impl StatusBoard {
             fill: live.is_builder.then_some(live.fill as f64 / 1e4),
             waits: match live.awaited {
                 Some(input) => self.name(input as usize),
+                None if live.lacking > 0 => {
+                    format!("{}; {} microslices lacking", live.cause(), live.lacking)
+                }
                 None => live.cause(),
             },
         };
@@ -436,6 +444,7 @@ mod tests {
                 span,
                 timeslices: 0,
                 processor: Nanos::ZERO,
+                source: None,
                 awaited: None,
             };
             board.add(Rank(0), &progress);

@@ -1,49 +1,62 @@
 //! Microslices for an input, from wherever they come, made or read by a thread of their own.
 //!
 //! # Model
-//! Whoever makes or reads may wait: for a disk, or for what feeds a pipe. The rank itself must not,
-//! so a thread does, and gives microslices in *batches*. Two batches wait at most; while they do,
-//! the next one grows, so that batches are small where the rank keeps up and large where it does
-//! not. A byte through a socket wakes a rank that sleeps.
+//! The thread that makes or reads microslices may wait: for a disk, or for the writer of a pipe. The
+//! rank itself must not. The thread adds to a *batch*, and the rank takes the batch when it has room:
+//! batches are small where the rank keeps up and large where it does not. A full batch makes the
+//! thread wait. A byte through a socket wakes a rank that found nothing.
 //!
 //! # Invariants
-//! I1. What the rank has no room for stays here, then in the source: nothing is dropped.
+//! I1. What the rank has no room for stays here, then in the source: nothing is dropped but by a
+//!     detector, which counts it.
+//! I2. What the source gave can be taken, even while the source waits.
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{
-    Receiver, Sender, SyncSender, TryRecvError, TrySendError, channel, sync_channel,
-};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clearway_proto::archive::{ArchiveKind, Item, Limits};
 use clearway_proto::base::Nanos;
-use clearway_proto::microslice::{Checksum, Generator, GeneratorPlan, MicrosliceDescriptor};
+use clearway_proto::microslice::{
+    Checksum, Generator, GeneratorPlan, MicrosliceDescriptor, SliceRule,
+};
 
 use super::messages::{BuildSpec, SourceKind};
 use crate::mechanism::timeslice::archive::{
     ArchiveSource, INPUT, ITEM_BYTES_MAX, Locator, filled, is_sent,
 };
 
-/// Batches that wait.
-const WAITING_MAX: usize = 2;
-/// Bytes of a batch that waits for its turn: four of them stay in a second-level cache of today.
-const BATCH: usize = 256 << 10;
-/// Microslices of a batch.
-const BATCH_ITEMS: usize = 1 << 12;
-/// Experiment time from one made microslice to the next.
-const STEP: Nanos = Nanos::from_micros(100);
+/// Bytes of a batch that makes its source wait: two of them stay in a second-level cache of today.
+const BATCH: usize = 512 << 10;
+/// Microslices of such a batch.
+const BATCH_ITEMS: usize = 1 << 13;
 
 /// Some microslices: their contents lie one behind the other.
 #[derive(Debug, Default)]
 pub(super) struct MicrosliceBatch {
     pub(super) descriptors: Vec<MicrosliceDescriptor>,
     pub(super) contents: Vec<u8>,
+    /// How many the source dropped before the microslice at a place, or at the end.
+    pub(super) dropped: VecDeque<(usize, u64)>,
 }
 
 impl MicrosliceBatch {
+    /// Returns how many microslices there are from number `items` on, and how many were dropped of
+    /// those of which it was not noted yet.
+    pub(super) fn count_from(&self, items: usize) -> (u64, u64) {
+        let dropped = self.dropped.iter().map(|(_, count)| count).sum();
+        (self.descriptors.len().saturating_sub(items) as u64, dropped)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.descriptors.is_empty() && self.dropped.is_empty()
+    }
+
     fn is_full(&self) -> bool {
         self.contents.len() >= BATCH || self.descriptors.len() >= BATCH_ITEMS
     }
@@ -51,6 +64,7 @@ impl MicrosliceBatch {
     fn clear(&mut self) {
         self.descriptors.clear();
         self.contents.clear();
+        self.dropped.clear();
     }
 }
 
@@ -63,92 +77,174 @@ pub(super) enum StreamItem {
     Some(MicrosliceBatch),
     /// Nothing yet.
     Nothing,
-    /// There are no more; this many archives ended with a cut item.
-    Over(u64),
+    /// There are no more.
+    Over {
+        /// Archives that ended with a cut item.
+        cut: u64,
+        /// Microslices that there were, dropped ones too.
+        offered: u64,
+    },
     /// It cannot go on, and why.
     Failed(String),
+}
+
+/// What both ends see.
+#[derive(Debug, Default)]
+struct StreamState {
+    batch: MicrosliceBatch,
+    /// Microslices that there were, dropped ones too.
+    offered: u64,
+    /// How the source ended; taken behind the last batch.
+    last: Option<StreamItem>,
+    /// The rank found nothing, and wants to know when there is something.
+    is_awaited: bool,
+    /// The time of a detector goes on.
+    has_begun: bool,
+    /// The rank is gone, or has turned to another run.
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct SharedStream {
+    state: Mutex<StreamState>,
+    /// The batch was taken, the time of a detector begins, or the rank is gone.
+    changed: Condvar,
+    waker: UnixStream,
+}
+
+impl SharedStream {
+    fn lock(&self) -> MutexGuard<'_, StreamState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go, and wakes the rank if it waits for something that is there now.
+    fn unlock(&self, mut state: MutexGuard<'_, StreamState>) {
+        let wakes = std::mem::take(&mut state.is_awaited);
+        drop(state);
+        if wakes {
+            // A socket that is full wakes a rank as well.
+            let _ = (&self.waker).write(&[1]);
+        }
+    }
 }
 
 /// The rank's end.
 #[derive(Debug)]
 pub(super) struct SourceStream {
-    batches: Receiver<StreamItem>,
-    used: Sender<MicrosliceBatch>,
+    shared: Arc<SharedStream>,
     wake_signal: UnixStream,
-    /// Held, so that the signal is silent and not at its end when the thread is over.
-    _waker: UnixStream,
+    is_live: bool,
+    /// Memory for the next batch.
+    spare: MicrosliceBatch,
 }
 
 impl SourceStream {
     /// Creates the stream of input `place` in `feed`, which draws made microslices with `seed`;
     /// none where there are no microslices.
     pub(super) fn open(feed: &BuildSpec, place: u64, seed: u64) -> Result<Option<Self>> {
-        let most = feed.timeslices.map(|count| count.saturating_mul(u64::from(feed.shape.core)));
-        let most = most.map(|count| count.saturating_add(u64::from(feed.shape.overlap)));
+        let most = feed.timeslices.and_then(|count| microslices_of(count, feed));
         let source = feed.source.clone();
+        let is_live;
         let work: StreamProducer = match source {
             SourceKind::Memory(_) | SourceKind::Mixed(_) => return Ok(None),
-            SourceKind::Pattern { sizes, mean } => {
+            SourceKind::Pattern(made) => {
                 let channel =
                     u16::try_from(place).context("more inputs than there are channels, 65,536")?;
-                let plan = GeneratorPlan {
+                let generator = Generator::new(GeneratorPlan {
                     channel,
                     seed,
-                    sizes,
-                    mean_bytes: mean,
-                    period: STEP,
+                    sizes: made.sizes,
+                    mean_bytes: made.mean,
+                    period: made.step,
                     checksum: Checksum::Crc32c,
-                };
-                Box::new(move |pump| made(&Generator::new(plan), most, pump))
+                });
+                is_live = made.buffer.is_some();
+                match made.buffer {
+                    None => Box::new(move |sender| make(&generator, most, sender)),
+                    Some(buffer) => {
+                        let pace = Pace { step: made.step, buffer: buffer.0 as usize };
+                        Box::new(move |sender| detect(&generator, most, pace, sender))
+                    }
+                }
             }
             SourceKind::Archives(template) => {
                 let template = filled(&template, INPUT, place).to_string_lossy().into_owned();
-                Box::new(move |pump| read(&template, most, pump))
+                is_live = is_sent_in(&template)?;
+                Box::new(move |sender| read(&template, most, sender))
             }
         };
-        let (sender, batches) = sync_channel(WAITING_MAX);
-        let (used, returned) = channel();
         let (wake_signal, waker) = UnixStream::pair().context("a way to wake this rank")?;
         wake_signal
             .set_nonblocking(true)
             .and_then(|()| waker.set_nonblocking(true))
             .context("a way to wake this rank")?;
-        let own = waker.try_clone().context("a way to wake this rank")?;
-        let mut pump = StreamSender { batch: MicrosliceBatch::default(), sender, returned, waker };
+        let shared =
+            Arc::new(SharedStream { state: Mutex::default(), changed: Condvar::new(), waker });
+        let mut sender = StreamSender(Arc::clone(&shared));
         thread::Builder::new()
             .name("source".into())
             .spawn(move || {
-                let last = match work(&mut pump).and_then(|cut| pump.flush().map(|()| cut)) {
-                    Ok(cut) => StreamItem::Over(cut),
+                let outcome = work(&mut sender);
+                let mut state = sender.0.lock();
+                state.last = Some(match outcome {
+                    Ok(cut) => StreamItem::Over { cut, offered: state.offered },
                     Err(error) => StreamItem::Failed(format!("{error:#}")),
-                };
-                let _ = pump.sender.send(last);
-                pump.wake();
+                });
+                sender.0.unlock(state);
             })
             .context("a thread for the source")?;
-        Ok(Some(Self { batches, used, wake_signal, _waker: own }))
+        let spare = MicrosliceBatch::default();
+        Ok(Some(Self { shared, wake_signal, is_live, spare }))
+    }
+
+    /// Lets the time of a detector begin.
+    pub(super) fn begin(&self) {
+        self.shared.lock().has_begun = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Returns whether microslices come as they are taken, so that a silence of the source is one of
+    /// the experiment.
+    pub(super) const fn is_live(&self) -> bool {
+        self.is_live
+    }
+
+    /// Returns how many microslices wait to be drawn, and how many were dropped since the last draw.
+    pub(super) fn waiting(&self) -> (u64, u64) {
+        self.shared.lock().batch.count_from(0)
     }
 
     /// Returns the next batch, without waiting.
     pub(super) fn draw(&mut self) -> StreamItem {
-        match self.batches.try_recv() {
-            Ok(drawn) => drawn,
-            Err(TryRecvError::Empty) => StreamItem::Nothing,
-            Err(TryRecvError::Disconnected) => {
-                StreamItem::Failed("the source's thread ended".to_owned())
-            }
+        let mut state = self.shared.lock();
+        if state.batch.is_empty() {
+            return state.last.take().unwrap_or_else(|| {
+                state.is_awaited = true;
+                StreamItem::Nothing
+            });
         }
+        let batch = std::mem::replace(&mut state.batch, std::mem::take(&mut self.spare));
+        drop(state);
+        self.shared.changed.notify_all();
+        StreamItem::Some(batch)
     }
 
     /// Gives a batch back, so that its memory is used again.
-    pub(super) fn done_with(&self, mut batch: MicrosliceBatch) {
+    pub(super) fn done_with(&mut self, mut batch: MicrosliceBatch) {
         batch.clear();
-        let _ = self.used.send(batch);
+        self.spare = batch;
     }
 
     /// Returns what can be read when there may be another batch.
     pub(super) fn wake_signal(&self) -> &UnixStream {
         &self.wake_signal
+    }
+}
+
+impl Drop for SourceStream {
+    fn drop(&mut self) {
+        self.shared.lock().is_closed = true;
+        self.shared.changed.notify_all();
     }
 }
 
@@ -171,59 +267,127 @@ impl std::fmt::Display for StreamClosed {
 impl std::error::Error for StreamClosed {}
 
 /// The thread's end.
-struct StreamSender {
-    /// What has not left.
-    batch: MicrosliceBatch,
-    sender: SyncSender<StreamItem>,
-    returned: Receiver<MicrosliceBatch>,
-    waker: UnixStream,
-}
+struct StreamSender(Arc<SharedStream>);
 
 impl StreamSender {
-    /// Handles one more microslice in the batch, which leaves if there is room, and is waited for
-    /// when it is full.
-    fn next(&mut self) -> Result<()> {
-        if self.batch.is_full() {
-            return self.flush();
-        }
-        match self.sender.try_send(StreamItem::Some(std::mem::take(&mut self.batch))) {
-            Ok(()) => {
-                self.batch = self.returned.try_recv().unwrap_or_default();
-                self.wake();
-            }
-            Err(TrySendError::Full(StreamItem::Some(batch))) => self.batch = batch,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                return Err(StreamClosed.into());
-            }
-        }
+    /// Waits until `is_so`.
+    fn wait(
+        &self,
+        is_so: impl Fn(&StreamState) -> bool,
+    ) -> Result<MutexGuard<'_, StreamState>, StreamClosed> {
+        let state = self.0.lock();
+        let waits = |state: &mut StreamState| !state.is_closed && !is_so(state);
+        let state = self.0.changed.wait_while(state, waits);
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        if state.is_closed { Err(StreamClosed) } else { Ok(state) }
+    }
+
+    /// Gives a microslice, when there is room.
+    fn push(&self, descriptor: MicrosliceDescriptor, content: &[u8]) -> Result<()> {
+        let mut state = self.wait(|state| !state.batch.is_full())?;
+        state.push(descriptor, content);
+        self.0.unlock(state);
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<()> {
-        if !self.batch.descriptors.is_empty() {
-            let following = self.returned.try_recv().unwrap_or_default();
-            self.sender
-                .send(StreamItem::Some(std::mem::replace(&mut self.batch, following)))
-                .map_err(|_| StreamClosed)?;
-            self.wake();
+    /// Gives a microslice unless `buffer` bytes have no room for it; then it is dropped.
+    fn push_or_drop(
+        &self,
+        descriptor: MicrosliceDescriptor,
+        content: &[u8],
+        buffer: usize,
+    ) -> Result<()> {
+        let mut state = self.wait(|_| true)?;
+        if state.batch.contents.len() + content.len() > buffer {
+            state.drop_one();
+        } else {
+            state.push(descriptor, content);
         }
+        self.0.unlock(state);
         Ok(())
     }
+}
 
-    fn wake(&self) {
-        // A socket that is full wakes whoever sleeps as well.
-        let _ = (&self.waker).write(&[1]);
+impl StreamState {
+    fn push(&mut self, descriptor: MicrosliceDescriptor, content: &[u8]) {
+        self.batch.descriptors.push(descriptor);
+        self.batch.contents.extend_from_slice(content);
+        self.offered += 1;
     }
+
+    fn drop_one(&mut self) {
+        self.offered += 1;
+        let place = self.batch.descriptors.len();
+        match self.batch.dropped.back_mut() {
+            Some((at, count)) if *at == place => *count += 1,
+            _ => self.batch.dropped.push_back((place, 1)),
+        }
+    }
+}
+
+/// Returns how many microslices `count` timeslices need, where that is known.
+fn microslices_of(count: u64, feed: &BuildSpec) -> Option<u64> {
+    match feed.slices {
+        SliceRule::ByIndex { core, overlap } => {
+            Some(count.saturating_mul(u64::from(core)).saturating_add(u64::from(overlap)))
+        }
+        SliceRule::ByTime(times) => {
+            let SourceKind::Pattern(made) = &feed.source else { return None };
+            let end = times.start_of(count).saturating_add(times.after.0);
+            Some(end.div_ceil(made.step.0.max(1)))
+        }
+    }
+}
+
+/// Returns whether what `template` names is sent, and no file.
+fn is_sent_in(template: &str) -> Result<bool> {
+    let locator: Locator = template.parse().map_err(anyhow::Error::msg)?;
+    Ok(locator.paths().any(|path| is_sent(&path)))
 }
 
 /// Makes `most` microslices, or for ever.
-fn made(generator: &Generator, most: Option<u64>, pump: &mut StreamSender) -> Result<u64> {
+fn make(generator: &Generator, most: Option<u64>, sender: &mut StreamSender) -> Result<u64> {
     let mut content = Vec::new();
     for number in 0..most.unwrap_or(u64::MAX) {
         let descriptor = generator.microslice(number, &mut content);
-        pump.batch.descriptors.push(descriptor);
-        pump.batch.contents.extend_from_slice(&content);
-        pump.next()?;
+        sender.push(descriptor, &content)?;
+    }
+    Ok(0)
+}
+
+/// How a detector gives microslices.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// Time from one to the next.
+    step: Nanos,
+    /// Bytes that it can hold.
+    buffer: usize,
+}
+
+/// The shortest sleep of a detector: what is due meanwhile comes at once.
+const NAP: Duration = Duration::from_micros(500);
+
+/// Makes `most` microslices, or for ever, each when it is due. Those that come while its buffer is
+/// full are dropped.
+fn detect(
+    generator: &Generator,
+    most: Option<u64>,
+    pace: Pace,
+    sender: &mut StreamSender,
+) -> Result<u64> {
+    let (mut content, mut begun) = (Vec::new(), None);
+    for number in 0..most.unwrap_or(u64::MAX) {
+        // The first one says when the experiment begins, and comes at once.
+        if number == 1 {
+            drop(sender.wait(|state| state.has_begun)?);
+            begun = Some(Instant::now());
+        }
+        let due = Duration::from_nanos(pace.step.0.saturating_mul(number));
+        while let Some(early) = begun.and_then(|begun| due.checked_sub(begun.elapsed())) {
+            thread::sleep(early.max(NAP));
+        }
+        let descriptor = generator.microslice(number, &mut content);
+        sender.push_or_drop(descriptor, &content, pace.buffer)?;
     }
     Ok(0)
 }
@@ -253,7 +417,7 @@ fn demand_microslices(source: &ArchiveSource, name: &str) -> Result<()> {
 }
 
 /// Reads `most` microslices of the archives that `template` names, or all.
-fn read(template: &str, most: Option<u64>, pump: &mut StreamSender) -> Result<u64> {
+fn read(template: &str, most: Option<u64>, sender: &mut StreamSender) -> Result<u64> {
     let locator: Locator = template.parse().map_err(anyhow::Error::msg)?;
     let mut source = ArchiveSource::open(locator, Limits { item_bytes: ITEM_BYTES_MAX })?;
     demand_microslices(&source, template)?;
@@ -262,9 +426,7 @@ fn read(template: &str, most: Option<u64>, pump: &mut StreamSender) -> Result<u6
             break;
         }
         let Some(Item::Microslice(microslice)) = source.item() else { break };
-        pump.batch.descriptors.push(microslice.descriptor);
-        pump.batch.contents.extend_from_slice(microslice.content);
-        pump.next()?;
+        sender.push(microslice.descriptor, microslice.content)?;
     }
     Ok(source.cut_files)
 }

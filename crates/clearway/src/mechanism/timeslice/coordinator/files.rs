@@ -14,6 +14,7 @@ use clearway_proto::base::Rank;
 
 use super::super::messages::{SinkKind, SourceKind, TimesliceRequest, TimesliceResponse};
 use super::super::sink::BUILDER;
+use super::origin::FirstStarts;
 use super::{LOOK_EVERY, PATIENCE, TimesliceCoordinator};
 use crate::mechanism::timeslice::archive::{INPUT, filled};
 use crate::run::interrupt::Interrupted;
@@ -26,7 +27,7 @@ impl TimesliceCoordinator<'_> {
             let own = filled(template, INPUT, input.into()).to_string_lossy().into_owned();
             self.request(Rank(input), TimesliceRequest::Look(own))?;
         }
-        self.await_all(self.plan.inputs as usize)
+        self.await_all(self.plan.inputs as usize, &mut FirstStarts::default())
     }
 
     /// Gives the archives of builders their names. Those of `done` are whole; who is out and lives

@@ -1,0 +1,313 @@
+//! What became of every microslice that a source offered, by input.
+//!
+//! # Model
+//! Each microslice that a source offered ends in one account:
+//! ```text
+//!   built        in the core of a timeslice that a sink has
+//!   undelivered  given to a timeslice that no living builder reports: its builder died, or nobody built it
+//!   unused       kept, and not given when the run ended
+//!   passed       of timeslices in which the input took no part
+//!   repeated, late, damaged    not kept: see `microslice::Slicer`
+//!   overflowed   dropped by the source, because the input had no room
+//! ```
+//! *Missing* are those that the source did not offer although there is a gap where they would
+//! start. What an input that died was offered is not known; timeslices without it are counted.
+//!
+//! The two ends count on their own: the thread of the source what it offers, the input what becomes
+//! of it, builders what their sinks have. An entry whose sums differ is a fault of the program.
+//!
+//! # Invariants
+//! I1. The accounts of an entry without a fault add up to what its source offered.
+
+use clearway_proto::microslice::Offered;
+use serde::{Deserialize, Serialize};
+
+/// What an input counted of the microslices of its source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SourceCounts {
+    /// Taken from the source, or dropped by it.
+    pub(crate) offered: u64,
+    /// Given to timeslices, each counted in the core of one.
+    pub(crate) given: u64,
+    /// Bytes of their contents.
+    pub(crate) bytes: u64,
+    /// Not offered, although there is a gap where they would start.
+    pub(crate) missing: u64,
+    /// Of timeslices in which the input took no part.
+    pub(crate) passed: u64,
+    /// With the start of one before.
+    pub(crate) repeated: u64,
+    /// Behind a younger one, or of a timeslice that was given up.
+    pub(crate) late: u64,
+    /// With a start too far from the one before.
+    pub(crate) damaged: u64,
+    /// Dropped by the source for want of room.
+    pub(crate) overflowed: u64,
+    /// What is there and was not given, at the end.
+    pub(crate) unused: u64,
+}
+
+impl SourceCounts {
+    /// Counts a microslice that was offered; one that is kept is unused until it is given.
+    pub(super) const fn offer(&mut self, offered: Offered) {
+        self.offered += 1;
+        let count = match offered {
+            Offered::Kept => &mut self.unused,
+            Offered::Passed => &mut self.passed,
+            Offered::Repeated => &mut self.repeated,
+            Offered::Late => &mut self.late,
+            Offered::Damaged => &mut self.damaged,
+        };
+        *count += 1;
+    }
+
+    /// Counts microslices that the source dropped.
+    pub(super) const fn overflow(&mut self, count: u64) {
+        self.offered += count;
+        self.overflowed += count;
+    }
+
+    /// Returns how many are in no timeslice although the input took part.
+    pub(super) const fn lacking(&self) -> u64 {
+        self.missing + self.repeated + self.late + self.damaged + self.overflowed
+    }
+
+    /// Adds `other`.
+    pub(super) const fn add(&mut self, other: &Self) {
+        self.offered += other.offered;
+        self.given += other.given;
+        self.bytes += other.bytes;
+        self.missing += other.missing;
+        self.passed += other.passed;
+        self.repeated += other.repeated;
+        self.late += other.late;
+        self.damaged += other.damaged;
+        self.overflowed += other.overflowed;
+        self.unused += other.unused;
+    }
+
+    /// Counts a contribution.
+    pub(super) const fn give(&mut self, cut: &Self) {
+        self.given += cut.given;
+        self.bytes += cut.bytes;
+        self.missing += cut.missing;
+        self.unused -= cut.given;
+    }
+
+    /// Takes back what a contribution added that counts no more.
+    pub(super) const fn take_back(&mut self, cut: &Self) {
+        self.given -= cut.given;
+        self.bytes -= cut.bytes;
+        self.missing -= cut.missing;
+        self.passed += cut.given;
+    }
+
+    /// Keeps what was taken back, because it will be given again.
+    pub(super) const fn keep_again(&mut self, cut: &Self) {
+        self.passed -= cut.given;
+        self.unused += cut.given;
+    }
+}
+
+/// What a sink has of one input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BuiltCounts {
+    /// Microslices, each in the core of one timeslice.
+    pub(crate) microslices: u64,
+    /// Timeslices for which the input gave nothing, because it was out.
+    pub(crate) absent: u64,
+    /// Contributions that made no sense.
+    pub(crate) corrupt: u64,
+}
+
+impl BuiltCounts {
+    /// Adds `other`.
+    pub(super) const fn add(&mut self, other: Self) {
+        self.microslices += other.microslices;
+        self.absent += other.absent;
+        self.corrupt += other.corrupt;
+    }
+}
+
+/// Adds what two sinks have, by input.
+pub(super) fn add_built(all: &mut Vec<BuiltCounts>, other: &[BuiltCounts]) {
+    if all.len() < other.len() {
+        all.resize(other.len(), BuiltCounts::default());
+    }
+    all.iter_mut().zip(other).for_each(|(sum, one)| sum.add(*one));
+}
+
+/// How far a ledger can be checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BuilderReports {
+    /// Builders look at nothing.
+    None,
+    /// A builder that had built something is gone.
+    Some,
+    /// All builders say what they have.
+    All,
+}
+
+/// The accounts of an input.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct LedgerEntry {
+    /// The rank of the input.
+    pub(crate) input: u32,
+    /// Whether the input died, and took what it knew along.
+    pub(crate) is_dead: bool,
+    #[serde(flatten)]
+    pub(crate) source: SourceCounts,
+    pub(crate) built: u64,
+    pub(crate) undelivered: u64,
+    /// Timeslices without the input.
+    pub(crate) absent: u64,
+    /// Contributions that made no sense.
+    pub(crate) corrupt: u64,
+    /// Why the sums are wrong, if they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fault: Option<String>,
+}
+
+impl LedgerEntry {
+    /// Creates the entry of `input` from what it says itself, unless it died, and what builders say
+    /// of it.
+    pub(super) fn new(
+        input: u32,
+        source: Option<&SourceCounts>,
+        built: BuiltCounts,
+        reports: BuilderReports,
+    ) -> Self {
+        let BuiltCounts { microslices, absent, corrupt } = built;
+        let Some(source) = source else {
+            let built = microslices;
+            return Self { input, is_dead: true, built, absent, corrupt, ..Self::default() };
+        };
+        let known = if reports == BuilderReports::None { source.given } else { microslices };
+        let undelivered = source.given.saturating_sub(known);
+        let mut entry = Self {
+            input,
+            is_dead: false,
+            source: source.clone(),
+            built: known,
+            undelivered,
+            absent,
+            corrupt,
+            fault: None,
+        };
+        let ends = known + undelivered + entry.lost() + source.passed + source.unused;
+        entry.fault = if known > source.given || undelivered > 0 && reports == BuilderReports::All {
+            Some(format!(
+                "input {input} gave {} microslices and builders have {known} of it",
+                source.given
+            ))
+        } else if ends != source.offered {
+            Some(format!(
+                "the source of input {input} offered {} microslices and {ends} are accounted for",
+                source.offered
+            ))
+        } else {
+            None
+        };
+        entry
+    }
+
+    /// Returns what was offered and given to no timeslice, although the input took part.
+    const fn lost(&self) -> u64 {
+        let SourceCounts { repeated, late, damaged, overflowed, .. } = &self.source;
+        *repeated + *late + *damaged + *overflowed
+    }
+
+    /// Returns whether all that the source should have offered was built.
+    pub(crate) const fn is_whole(&self) -> bool {
+        let all = self.lost() + self.source.missing + self.undelivered + self.absent + self.corrupt;
+        all == 0 && !self.is_dead && self.fault.is_none()
+    }
+
+    /// Returns the accounts that are no zero, by name.
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let source = &self.source;
+        let all = [
+            ("built", self.built),
+            ("missing", source.missing),
+            ("repeated", source.repeated),
+            ("late", source.late),
+            ("damaged", source.damaged),
+            ("overflowed", source.overflowed),
+            ("passed", source.passed),
+            ("unused", source.unused),
+            ("undelivered", self.undelivered),
+            ("corrupt contributions", self.corrupt),
+            ("timeslices without it", self.absent),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts() -> SourceCounts {
+        SourceCounts {
+            offered: 100,
+            given: 80,
+            repeated: 3,
+            late: 2,
+            damaged: 1,
+            overflowed: 4,
+            passed: 5,
+            unused: 5,
+            missing: 9,
+            ..SourceCounts::default()
+        }
+    }
+
+    fn built(microslices: u64) -> BuiltCounts {
+        BuiltCounts { microslices, ..BuiltCounts::default() }
+    }
+
+    #[test]
+    fn new__sums_that_agree_are_no_fault() {
+        let entry = LedgerEntry::new(2, Some(&counts()), built(80), BuilderReports::All);
+        assert_eq!((entry.fault.as_deref(), entry.undelivered, entry.is_whole()), (None, 0, false));
+        let entry = LedgerEntry::new(2, Some(&counts()), built(0), BuilderReports::None);
+        assert_eq!((entry.fault.as_deref(), entry.built), (None, 80));
+        let entry = LedgerEntry::new(2, Some(&counts()), built(70), BuilderReports::Some);
+        assert_eq!((entry.fault.as_deref(), entry.undelivered), (None, 10));
+    }
+
+    #[test]
+    fn new__a_miscount_of_one_is_found_at_either_end() {
+        for microslices in [79, 81] {
+            let entry =
+                LedgerEntry::new(2, Some(&counts()), built(microslices), BuilderReports::All);
+            let sentence =
+                format!("input 2 gave 80 microslices and builders have {microslices} of it");
+            assert_eq!(entry.fault, Some(sentence));
+        }
+        for planted in 0..7 {
+            let mut counts = counts();
+            let account = [
+                &mut counts.offered,
+                &mut counts.repeated,
+                &mut counts.late,
+                &mut counts.damaged,
+                &mut counts.overflowed,
+                &mut counts.passed,
+                &mut counts.unused,
+            ];
+            *account.into_iter().nth(planted).expect("an account") += 1;
+            let entry = LedgerEntry::new(2, Some(&counts), built(80), BuilderReports::All);
+            assert!(entry.fault.is_some(), "account {planted}");
+        }
+    }
+
+    #[test]
+    fn new__what_a_dead_input_was_offered_is_not_known() {
+        let built = BuiltCounts { microslices: 7, absent: 3, corrupt: 0 };
+        let entry = LedgerEntry::new(1, None, built, BuilderReports::All);
+        assert!(entry.is_dead && entry.fault.is_none());
+        let accounts: Vec<_> = entry.accounts().collect();
+        assert_eq!(accounts, [("built", 7), ("timeslices without it", 3)]);
+    }
+}
