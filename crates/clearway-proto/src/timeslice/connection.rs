@@ -13,8 +13,8 @@ use core::ops::Range;
 use super::context::WriteSlots;
 use super::frame::sequence_between;
 use super::load_balance::BuilderSample;
-use super::membership::Journal;
-use super::policy::{Cause, Policy};
+use super::membership::{Deal, Journal};
+use super::policy::{Cause, Policy, TurnView};
 use super::ring::{Ring, RingRange};
 use super::supply::Supply;
 use crate::base::Rank;
@@ -121,7 +121,7 @@ impl BuilderConnection {
     }
 }
 
-/// What a policy is shown.
+/// The ways to all builders, and what decides what leaves on them.
 #[derive(Debug)]
 pub(super) struct Connections {
     pub(super) all: Vec<BuilderConnection>,
@@ -136,52 +136,6 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// Returns how many builders there are.
-    pub(super) fn builders(&self) -> usize {
-        self.all.len()
-    }
-
-    /// Returns the place of the builder of `timeslice`.
-    pub(super) fn builder_of(&self, timeslice: u64) -> usize {
-        self.journal.turn_of(timeslice)
-    }
-
-    /// Returns the next timeslice of the builder at `place`; none when there is nothing more for
-    /// it.
-    pub(super) fn next_of(&self, place: usize) -> Option<u64> {
-        self.all[place].next
-    }
-
-    /// Returns the timeslice as of which the next one of the builder at `place` is due; none when
-    /// there is nothing more for it.
-    pub(super) fn turn_of(&self, place: usize) -> Option<u64> {
-        self.all[place].next.map(|_| self.all[place].turn)
-    }
-
-    /// Returns whether there is anything more for anybody.
-    pub(super) fn has_next(&self) -> bool {
-        self.all.iter().any(|connection| connection.next.is_some())
-    }
-
-    /// Returns how many contributions that are due before timeslice `end` were not posted.
-    pub(super) fn unsent_before(&self, end: u64) -> u64 {
-        let count = |(place, connection): (usize, &BuilderConnection)| {
-            connection
-                .next
-                .map_or(0, |_| self.journal.count(place, connection.position, &self.range, end))
-        };
-        self.all.iter().enumerate().map(count).sum()
-    }
-
-    /// Returns how many contributions that were due before timeslice `end` were posted and are not
-    /// released.
-    pub(super) fn unreleased_before(&self, end: u64) -> u64 {
-        let count = |connection: &BuilderConnection| {
-            connection.sent.partition_point(|sent| sent.turn < end) as u64
-        };
-        self.all.iter().map(count).sum()
-    }
-
     /// Returns what is seen of the builder at `place` where everything before timeslice `end` is
     /// due; none when nothing is dealt to it.
     pub(super) fn sight(&self, place: usize, end: u64) -> Option<BuilderSample> {
@@ -198,11 +152,77 @@ impl Connections {
         })
     }
 
-    /// Returns whether the next contribution to the builder at `place` could be posted now.
-    ///
-    /// # Errors
-    /// Why not.
-    pub(super) fn may_send(&self, place: usize) -> Result<(), Cause> {
+    /// Looks up what is next for the builder at `place`, from the position that it has come to.
+    pub(super) fn look_up(&mut self, place: usize) {
+        let connection = &mut self.all[place];
+        let found = self.journal.next(place, connection.position, &self.range);
+        connection.next = found.map(|(_, timeslice)| timeslice);
+        connection.position = found.map_or(connection.position, |(position, _)| position);
+        connection.turn = self.journal.turn(place, connection.position).unwrap_or(u64::MAX);
+    }
+
+    /// Looks up the same for all, and where the stream ends.
+    pub(super) fn look_up_all(&mut self, own: usize) {
+        self.range = self.journal.range(own);
+        self.range.end = self.range.end.min(self.supply.end().unwrap_or(u64::MAX));
+        (0..self.all.len()).for_each(|place| self.look_up(place));
+    }
+}
+
+impl TurnView for Connections {
+    fn builders(&self) -> usize {
+        self.all.len()
+    }
+
+    fn builder_of(&self, timeslice: u64) -> usize {
+        self.journal.turn_of(timeslice)
+    }
+
+    fn next_of(&self, place: usize) -> Option<u64> {
+        self.all[place].next
+    }
+
+    fn turn_of(&self, place: usize) -> Option<u64> {
+        self.all[place].next.map(|_| self.all[place].turn)
+    }
+
+    fn has_next(&self) -> bool {
+        self.all.iter().any(|connection| connection.next.is_some())
+    }
+
+    fn first(&self) -> u64 {
+        self.range.start
+    }
+
+    fn deals(&self) -> &[Deal] {
+        self.journal.deals()
+    }
+
+    fn dealt_from(&self) -> u64 {
+        self.journal.from()
+    }
+
+    fn round_of(&self, timeslice: u64) -> u64 {
+        self.journal.round_of(timeslice)
+    }
+
+    fn unsent_before(&self, end: u64) -> u64 {
+        let count = |(place, connection): (usize, &BuilderConnection)| {
+            connection
+                .next
+                .map_or(0, |_| self.journal.count(place, connection.position, &self.range, end))
+        };
+        self.all.iter().enumerate().map(count).sum()
+    }
+
+    fn unreleased_before(&self, end: u64) -> u64 {
+        let count = |connection: &BuilderConnection| {
+            connection.sent.partition_point(|sent| sent.turn < end) as u64
+        };
+        self.all.iter().map(count).sum()
+    }
+
+    fn may_send(&self, place: usize) -> Result<(), Cause> {
         let connection = &self.all[place];
         let Some(next) = connection.next.filter(|next| *next < self.supply.ready()) else {
             return Err(Cause::NoMicroslices);
@@ -225,21 +245,5 @@ impl Connections {
             return Err(Cause::NoCredit);
         }
         if connection.writes >= self.slots.for_one { Err(Cause::NoTransmitSlot) } else { Ok(()) }
-    }
-
-    /// Looks up what is next for the builder at `place`, from the position that it has come to.
-    pub(super) fn look_up(&mut self, place: usize) {
-        let connection = &mut self.all[place];
-        let found = self.journal.next(place, connection.position, &self.range);
-        connection.next = found.map(|(_, timeslice)| timeslice);
-        connection.position = found.map_or(connection.position, |(position, _)| position);
-        connection.turn = self.journal.turn(place, connection.position).unwrap_or(u64::MAX);
-    }
-
-    /// Looks up the same for all, and where the stream ends.
-    pub(super) fn look_up_all(&mut self, own: usize) {
-        self.range = self.journal.range(own);
-        self.range.end = self.range.end.min(self.supply.end().unwrap_or(u64::MAX));
-        (0..self.all.len()).for_each(|place| self.look_up(place));
     }
 }

@@ -54,9 +54,6 @@ const LIFE_MASK: u32 = 0x3f;
 const LIVES_OF_RUN: u32 = 8;
 /// The largest number that fits them.
 pub(super) const SEQUENCE_MASK: u32 = (1 << SEQUENCE_BITS) - 1;
-/// The most writes of one contribution: descriptors and contents, each cut in two where its ring
-/// ends.
-pub(super) const PIECES_MAX: usize = 4;
 
 /// One message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

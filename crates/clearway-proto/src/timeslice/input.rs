@@ -24,6 +24,7 @@
 //! Which builder is next: `policy`. Where contributions come from: `supply`.
 
 mod follow;
+mod post;
 mod put;
 
 use alloc::boxed::Box;
@@ -32,7 +33,7 @@ use alloc::vec::Vec;
 
 use super::connection::{BuilderConnection, ConnectionState, Connections, UnreleasedContribution};
 use super::context::{TimesliceContext, TimesliceEvent, TimesliceLabel};
-use super::frame::{PIECES_MAX, TimesliceFrame, WriteImmediate};
+use super::frame::TimesliceFrame;
 use super::layout::Role;
 use super::load_balance::LoadEstimator;
 use super::outbox::Outbox;
@@ -42,12 +43,10 @@ use super::ring::Ring;
 use super::supply::{ContributionSpans, Supply};
 use crate::base::{LocalNs, Nanos, Rank};
 use crate::clock::ClockExchange;
-use crate::wire::{Arrival, More, Operation, PathId, RemoteSpan, Status};
+use crate::wire::{Arrival, More, RemoteSpan, Status};
 
 /// How often a peer that has not answered is asked again. Only lossy wires need it.
 const RETRY: Nanos = Nanos::from_millis(50);
-/// Contributions posted in one call, so that a process that was away hears its wire again.
-const TURNS_MAX: usize = 64;
 /// Reports that are kept for builders that have one under way: intervals are reported one or two at
 /// a time.
 const REPORTS_MAX: usize = 8;
@@ -438,108 +437,6 @@ impl InputNode {
         more
     }
 
-    fn post_contributions(&mut self, cx: &mut TimesliceContext<'_>) -> More {
-        if !self.begun || !self.ready {
-            return More::No;
-        }
-        for _ in 0..TURNS_MAX {
-            if cx.out.room() < PIECES_MAX {
-                return More::Yes;
-            }
-            let slot = self.again.is_empty() && self.writes < cx.config.slots.in_all;
-            let choice = if slot {
-                self.policy.choose(cx.now, &self.connections)
-            } else {
-                Choice::Blocked(Cause::NoTransmitSlot)
-            };
-            match choice {
-                Choice::Post(place) => {
-                    self.blocked.turn(cx.now, None);
-                    if let Some(turn) = self.post(cx, place) {
-                        self.policy.posted(cx.now, turn);
-                    }
-                }
-                Choice::Blocked(cause) => {
-                    self.blocked.turn(cx.now, Some(cause));
-                    return More::No;
-                }
-            }
-        }
-        More::Yes
-    }
-
-    /// Writes the next contribution to the builder at `place`, which has room; says whose turn it
-    /// was.
-    fn post(&mut self, cx: &mut TimesliceContext<'_>, place: usize) -> Option<u64> {
-        let connection = &mut self.connections.all[place];
-        let (timeslice, turn, position) = (connection.next?, connection.turn, connection.position);
-        let pieces = self.connections.supply.pieces(timeslice)?;
-        if cx.config.policy.is_building() {
-            let at = connection.ring.place(pieces.length())?;
-            connection.ring.take(at);
-            connection.sent.push_back(UnreleasedContribution {
-                timeslice,
-                turn,
-                position,
-                place: at,
-            });
-        }
-        connection.posted = connection.posted.wrapping_add(1);
-        connection.position = position + 1;
-        self.connections.look_up(place);
-        self.reached = self.reached.max(timeslice + 1);
-        self.record.contributions += 1;
-        self.record.bytes += pieces.length();
-        for piece in 0..pieces.spans().len() as u8 {
-            self.write(cx, place, position as u32, piece);
-        }
-        Some(turn)
-    }
-
-    /// Posts one write of the contribution at a position that ends in `sequence` to the builder at
-    /// `place`.
-    fn write(&mut self, cx: &mut TimesliceContext<'_>, place: usize, sequence: u32, piece: u8) {
-        let connection = &mut self.connections.all[place];
-        let (timeslice, position, offset) = if cx.config.policy.is_building() {
-            let Some(sent) = connection.unreleased(sequence) else { return };
-            (sent.timeslice, sent.position, sent.place.offset)
-        } else {
-            (0, 0, 0)
-        };
-        let Some(pieces) = self.connections.supply.pieces(timeslice) else { return };
-        let spans = pieces.spans();
-        let before: u64 =
-            spans[..usize::from(piece)].iter().map(|span| u64::from(span.length)).sum();
-        let RemoteSpan { region, offset: ring } = connection.into;
-        let (from, token) = (
-            spans[usize::from(piece)],
-            TimesliceLabel::Write { place: place as u32, sequence, piece }.token(),
-        );
-        if cx.config.policy == Policy::Put {
-            put::send(cx, connection.peer, from, before, token);
-        } else {
-            cx.out.operate(Operation::Write {
-                to: connection.peer,
-                path: PathId(0),
-                class: cx.config.class,
-                from,
-                into: RemoteSpan { region, offset: ring.saturating_add(offset + before) },
-                immediate: Some(
-                    WriteImmediate::new(
-                        timeslice,
-                        position,
-                        spans.len() as u8,
-                        [connection.life, cx.config.run.into()],
-                    )
-                    .word(),
-                ),
-                token: Some(token),
-            });
-        }
-        connection.writes += 1;
-        self.writes += 1;
-    }
-
     /// Records that a header has left, or has not.
     fn framed(&mut self, place: usize, kind: u8, status: Status) {
         if status == Status::NoRoom
@@ -556,41 +453,6 @@ impl InputNode {
         }
         // A question that found no room is not repeated: the next one is not far.
         self.outbox.done(place, status);
-    }
-
-    /// Handles the end of a write.
-    fn written(
-        &mut self,
-        cx: &mut TimesliceContext<'_>,
-        place: u32,
-        sequence: u32,
-        piece: u8,
-        status: Status,
-    ) {
-        if cx.config.policy == Policy::Put && status == Status::Complete {
-            // It has left; the builder says when it is there.
-            return;
-        }
-        let Some(connection) = self.connections.all.get_mut(place as usize) else { return };
-        connection.writes = connection.writes.saturating_sub(1);
-        self.writes = self.writes.saturating_sub(1);
-        match status {
-            Status::NoRoom => self.again.push_back((place, sequence, piece)),
-            Status::Refused(missing) => {
-                cx.out.notify(TimesliceEvent::Refused { peer: connection.peer, missing })
-            }
-            _ if connection.is_drained() => self.try_to_end(),
-            _ => {}
-        }
-    }
-
-    /// Writes that found no room try again.
-    fn room(&mut self, cx: &mut TimesliceContext<'_>) {
-        for _ in 0..self.again.len() {
-            if let Some((place, sequence, piece)) = self.again.pop_front() {
-                self.write(cx, place as usize, sequence, piece);
-            }
-        }
     }
 
     /// Takes `report`, which every builder learns. Builders that are more than [`REPORTS_MAX`]

@@ -19,6 +19,9 @@
 //!     |<----------------------------------------- ENDED -|
 //! ```
 //!
+//! A contribution goes from `supply` (what the source gave), by `policy` (whose turn it is) and `ring`
+//! (where it lies at the builder), to `input/post` (its writes).
+//!
 //! # Source
 //! FLESnet, the event builder of the CBM experiment, and what its Data-Flow Scheduler was measured
 //! against (Salem, Schintke, Schütt, Reinefeld: CUG 2019, doi 10.1002/cpe.5563).
@@ -57,6 +60,6 @@ mod tests;
 pub use context::{ReleasePolicy, TimesliceConfig, TimesliceEvent, WriteSlots};
 pub use layout::{LayoutError, Role, TimesliceLayout};
 pub use node::{TimesliceCommand, TimesliceNode};
-pub use policy::{Cause, Dfs, Policy, SpeedUp, Window};
-pub use record::{BuilderRecord, InputRecord, IntervalRecord, TimesliceRecord};
+pub use policy::{Cause, Dfs, IntervalRecord, Policy, SpeedUp, Window};
+pub use record::{BuilderRecord, InputRecord, TimesliceRecord};
 pub use supply::{ContributionSizes, ContributionSource, ContributionSpans};

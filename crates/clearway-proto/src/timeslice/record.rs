@@ -5,12 +5,9 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::policy::Cause;
+use super::policy::{Cause, IntervalRecord};
 use crate::base::{LocalNs, Nanos};
 use crate::stats::Histogram;
-
-/// Intervals that are kept until somebody takes them.
-pub(super) const INTERVALS_MAX: usize = 4096;
 
 /// What an input counted since its record was begun.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,22 +22,6 @@ pub struct InputRecord {
     pub blocked: [Nanos; Cause::ALL.len()],
     /// Messages that made no sense and changed nothing.
     pub strangers: u64,
-}
-
-/// What was made of an interval, where the policy has intervals. Times count from the barrier
-/// before the first contribution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IntervalRecord {
-    /// Which.
-    pub interval: u32,
-    /// The middle between the first and the last input's beginning.
-    pub start: Nanos,
-    /// The time between these two.
-    pub spread: Nanos,
-    /// The median of what inputs took.
-    pub duration: Nanos,
-    /// Start and duration that were proposed; none for the first intervals.
-    pub proposed: Option<(Nanos, Nanos)>,
 }
 
 /// What a builder counted since its record was begun.

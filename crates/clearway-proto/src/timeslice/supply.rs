@@ -11,9 +11,12 @@
 
 use alloc::collections::VecDeque;
 
-use super::frame::PIECES_MAX;
 use crate::base::{Bytes, RandomKey};
 use crate::wire::Span;
+
+/// The most writes of one contribution: descriptors and contents, each cut in two where its ring
+/// ends.
+pub(super) const PIECES_MAX: usize = 4;
 
 /// How long contributions are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //! schedulers differ.
 //!
 //! # Model
-//! Two small traits, one for each side of a connection. An input's policy is shown all its
-//! connections and chooses whose next contribution is posted ([`Sending`]). A builder's policy says
+//! Two small traits, one for each side of a connection. An input's policy is shown what is due
+//! to each builder ([`TurnView`]) and chooses whose next contribution is posted ([`Sending`]). A builder's policy says
 //! which input it lets in next, or when intervals shall begin ([`Directing`]); where it does
 //! neither, inputs go as far as their rings have room. A policy knows what its own node knows and
 //! nothing else.
@@ -25,6 +25,7 @@ mod dfs;
 mod round_robin;
 mod slack;
 mod token;
+mod view;
 mod window;
 
 use alloc::boxed::Box;
@@ -34,9 +35,7 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::connection::Connections;
-use super::record::IntervalRecord;
-use crate::base::LocalNs;
+use crate::base::{LocalNs, Nanos};
 use crate::clock::ClockExchange;
 
 pub use dfs::{Dfs, SpeedUp};
@@ -44,6 +43,7 @@ pub(super) use dfs::{Director, IntervalReport, Paced, Proposal};
 
 pub(super) use round_robin::{InOrder, RoundRobin};
 pub(super) use token::{TokenBuilder, TokenInput};
+pub(super) use view::TurnView;
 pub use window::Window;
 
 /// A scheduler of contributions.
@@ -188,7 +188,7 @@ pub(super) trait Sending: Debug {
     fn began(&mut self, _now: LocalNs) {}
 
     /// Returns what to do now.
-    fn choose(&mut self, now: LocalNs, connections: &Connections) -> Choice;
+    fn choose(&mut self, now: LocalNs, view: &dyn TurnView) -> Choice;
 
     /// Records that what was chosen last was posted; it was due as of timeslice `turn`.
     fn posted(&mut self, now: LocalNs, turn: u64);
@@ -223,9 +223,28 @@ pub(super) trait Sending: Debug {
     /// Records that the builder at `place` is out; nothing that it granted counts.
     fn builder_left(&mut self, _place: usize) {}
 
-    /// Timeslices are dealt as `connections` show now: for the first time, or anew, so that
-    /// connections may have earlier ones behind later ones.
-    fn redealt(&mut self, _now: LocalNs, _connections: &Connections) {}
+    /// Timeslices are dealt as `view` shows now: for the first time, or anew, so that
+    /// builders may have earlier ones behind later ones.
+    fn redealt(&mut self, _now: LocalNs, _view: &dyn TurnView) {}
+}
+
+/// Intervals that are kept until somebody takes them.
+pub(super) const INTERVALS_MAX: usize = 4096;
+
+/// What was made of an interval, where the policy has intervals. Times count from the barrier
+/// before the first contribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IntervalRecord {
+    /// Which.
+    pub interval: u32,
+    /// The middle between the first and the last input's beginning.
+    pub start: Nanos,
+    /// The time between these two.
+    pub spread: Nanos,
+    /// The median of what inputs took.
+    pub duration: Nanos,
+    /// Start and duration that were proposed; none for the first intervals.
+    pub proposed: Option<(Nanos, Nanos)>,
 }
 
 /// A builder's side of a policy.

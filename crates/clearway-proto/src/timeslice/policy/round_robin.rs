@@ -5,9 +5,8 @@
 //! stops all; its later branch keeps an order for each connection and begins at the builder that
 //! has the input's own place.
 
-use super::{Cause, Choice, Sending};
+use super::{Cause, Choice, Sending, TurnView};
 use crate::base::LocalNs;
-use crate::timeslice::connection::Connections;
 
 /// In the order of timeslices.
 #[derive(Debug, Default)]
@@ -21,12 +20,11 @@ pub(in crate::timeslice) struct InOrder {
 
 impl InOrder {
     /// Returns the builder whose next timeslice is the earliest of all.
-    fn earliest(&mut self, connections: &Connections) -> Option<usize> {
+    fn earliest(&mut self, view: &dyn TurnView) -> Option<usize> {
         if let Some(next) = self.next {
-            return Some(connections.builder_of(next));
+            return Some(view.builder_of(next));
         }
-        let nexts = (0..connections.builders())
-            .filter_map(|place| Some((connections.next_of(place)?, place)));
+        let nexts = (0..view.builders()).filter_map(|place| Some((view.next_of(place)?, place)));
         let (timeslice, place) = nexts.min()?;
         self.next = (timeslice >= self.dealt_from).then_some(timeslice);
         Some(place)
@@ -34,11 +32,11 @@ impl InOrder {
 }
 
 impl Sending for InOrder {
-    fn choose(&mut self, _now: LocalNs, connections: &Connections) -> Choice {
-        let Some(place) = self.earliest(connections) else {
+    fn choose(&mut self, _now: LocalNs, view: &dyn TurnView) -> Choice {
+        let Some(place) = self.earliest(view) else {
             return Choice::Blocked(Cause::NoMicroslices);
         };
-        match connections.may_send(place) {
+        match view.may_send(place) {
             Ok(()) => Choice::Post(place),
             Err(cause) => Choice::Blocked(cause),
         }
@@ -48,8 +46,8 @@ impl Sending for InOrder {
         self.next = self.next.map(|next| next + 1);
     }
 
-    fn redealt(&mut self, _now: LocalNs, connections: &Connections) {
-        (self.next, self.dealt_from) = (None, connections.journal.from());
+    fn redealt(&mut self, _now: LocalNs, view: &dyn TurnView) {
+        (self.next, self.dealt_from) = (None, view.dealt_from());
     }
 }
 
@@ -69,20 +67,16 @@ impl RoundRobin {
 
     /// Returns the next builder in turn whose next timeslice is due before `limit` and that has
     /// room.
-    pub(in crate::timeslice) fn choose_below(
-        &mut self,
-        limit: u64,
-        connections: &Connections,
-    ) -> Choice {
-        let builders = connections.builders();
+    pub(in crate::timeslice) fn choose_below(&mut self, limit: u64, view: &dyn TurnView) -> Choice {
+        let builders = view.builders();
         // An input that waits for room waits, whatever the source has.
         let mut cause = Cause::Paced;
         for step in 0..builders {
             let place = (self.next + step) % builders;
-            if connections.turn_of(place).is_none_or(|turn| turn >= limit) {
+            if view.turn_of(place).is_none_or(|turn| turn >= limit) {
                 continue;
             }
-            match connections.may_send(place) {
+            match view.may_send(place) {
                 Ok(()) => {
                     self.chosen = place;
                     return Choice::Post(place);
@@ -106,11 +100,11 @@ impl RoundRobin {
 }
 
 impl Sending for RoundRobin {
-    fn choose(&mut self, _now: LocalNs, connections: &Connections) -> Choice {
-        self.choose_below(u64::MAX, connections)
+    fn choose(&mut self, _now: LocalNs, view: &dyn TurnView) -> Choice {
+        self.choose_below(u64::MAX, view)
     }
 
-    fn redealt(&mut self, _now: LocalNs, _connections: &Connections) {
+    fn redealt(&mut self, _now: LocalNs, _view: &dyn TurnView) {
         self.restart();
     }
 

@@ -40,9 +40,8 @@ use alloc::vec::Vec;
 
 use super::slack::Slack;
 use super::window::{Pacemaker, Window};
-use super::{Cause, Choice, Directing, Sending};
+use super::{Cause, Choice, Directing, Sending, TurnView};
 use crate::base::{LocalNs, Nanos};
-use crate::timeslice::connection::Connections;
 
 /// A grant that takes this many times the usual wait no longer counts. Within it lies what queues
 /// of K contributions explain.
@@ -81,21 +80,20 @@ impl TokenInput {
 
     /// Returns the turn of the next contribution to the builder at `place`: its row, and where this
     /// input stands in it.
-    fn turn(&self, place: usize, connections: &Connections) -> (u64, usize) {
-        let row =
-            connections.turn_of(place).map_or(u64::MAX, |turn| connections.journal.round_of(turn));
+    fn turn(&self, place: usize, view: &dyn TurnView) -> (u64, usize) {
+        let row = view.turn_of(place).map_or(u64::MAX, |turn| view.round_of(turn));
         (row, (self.place + self.inputs - place % self.inputs) % self.inputs)
     }
 }
 
 impl Sending for TokenInput {
-    fn choose(&mut self, _now: LocalNs, connections: &Connections) -> Choice {
+    fn choose(&mut self, _now: LocalNs, view: &dyn TurnView) -> Choice {
         let mut cause = if self.open.is_empty() { Cause::NoCredit } else { Cause::NoMicroslices };
         let mut best = None;
         for place in self.open.keys().copied() {
-            match connections.may_send(place) {
+            match view.may_send(place) {
                 Ok(()) => {
-                    let turn = self.turn(place, connections);
+                    let turn = self.turn(place, view);
                     if best.is_none_or(|(earliest, _)| turn < earliest) {
                         best = Some((turn, place));
                     }

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use super::{Dfs, IntervalReport, Proposal, SpeedUp};
 use crate::base::Nanos;
 use crate::timeslice::policy::Directing;
-use crate::timeslice::record::{INTERVALS_MAX, IntervalRecord};
+use crate::timeslice::policy::{INTERVALS_MAX, IntervalRecord};
 
 /// Intervals of which reports are kept while some are missing: inputs are at most two apart.
 const OPEN_MAX: usize = 8;

@@ -16,9 +16,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use super::{Dfs, IntervalReport, Proposal};
 use crate::base::{LocalNs, Nanos, PeerNs};
 use crate::clock::{ClockExchange, PeerClock};
-use crate::timeslice::connection::Connections;
 use crate::timeslice::membership::Deal;
-use crate::timeslice::policy::{Cause, Choice, RoundRobin, Sending};
+use crate::timeslice::policy::{Cause, Choice, RoundRobin, Sending, TurnView};
 
 /// Whose clock all inputs go by.
 const REFERENCE: usize = 0;
@@ -132,12 +131,8 @@ impl Paced {
     }
 
     /// Returns the interval at `extent`, of which nothing was sent.
-    fn opened(
-        extent: IntervalExtent,
-        proposed: Option<Proposal>,
-        connections: &Connections,
-    ) -> Interval {
-        let total = connections.unsent_before(extent.end);
+    fn opened(extent: IntervalExtent, proposed: Option<Proposal>, view: &dyn TurnView) -> Interval {
+        let total = view.unsent_before(extent.end);
         Interval {
             extent,
             proposed,
@@ -159,23 +154,20 @@ impl Paced {
 
     /// Goes on to the next interval in which this input has something, if the one under way is far
     /// enough.
-    fn open_next(&mut self, connections: &Connections) {
+    fn open_next(&mut self, view: &dyn TurnView) {
         while self.is_through()
             && let Some(current) = self.current
-            && connections.has_next()
+            && view.has_next()
         {
-            let extent = IntervalExtent::new(
-                connections.journal.deals(),
-                self.parameters.interval,
-                current.extent.end,
-            );
+            let extent =
+                IntervalExtent::new(view.deals(), self.parameters.interval, current.extent.end);
             // Nobody proposed it in time: like the one before, and right behind it.
             let behind = |last: Proposal| Proposal { start: last.start + last.duration, ..last };
             let proposed = self.proposals.remove(&extent.index).or(current.proposed.map(behind));
             self.proposals = self.proposals.split_off(&extent.index);
             self.before = Some(current).filter(|current| current.unacknowledged > 0);
             self.asks = true;
-            self.current = Some(Self::opened(extent, proposed, connections));
+            self.current = Some(Self::opened(extent, proposed, view));
             // A round that was cut short has left everybody at the same builder.
             self.turn.restart();
         }
@@ -244,20 +236,19 @@ impl Sending for Paced {
         self.asks = true;
     }
 
-    fn redealt(&mut self, now: LocalNs, connections: &Connections) {
-        let deals = connections.journal.deals();
+    fn redealt(&mut self, now: LocalNs, view: &dyn TurnView) {
+        let deals = view.deals();
         let Some(current) = &mut self.current else {
-            let first = connections.range.start;
+            let first = view.first();
             self.joined = first > 0;
             let extent = IntervalExtent::new(deals, self.parameters.interval, first);
-            self.current = Some(Self::opened(extent, None, connections));
+            self.current = Some(Self::opened(extent, None, view));
             return;
         };
-        let ended =
-            self.before.map_or(0, |before| connections.unreleased_before(before.extent.end));
+        let ended = self.before.map_or(0, |before| view.unreleased_before(before.extent.end));
         current.extent = IntervalExtent::new(deals, self.parameters.interval, current.extent.first);
-        let unsent = connections.unsent_before(current.extent.end);
-        let unreleased = connections.unreleased_before(current.extent.end) - ended;
+        let unsent = view.unsent_before(current.extent.end);
+        let unreleased = view.unreleased_before(current.extent.end) - ended;
         current.recount(unsent, unsent + unreleased);
         current.reported &= current.unacknowledged == 0;
         if let Some(before) = &mut self.before {
@@ -276,11 +267,11 @@ impl Sending for Paced {
         }
     }
 
-    fn choose(&mut self, now: LocalNs, connections: &Connections) -> Choice {
-        self.open_next(connections);
+    fn choose(&mut self, now: LocalNs, view: &dyn TurnView) -> Choice {
+        self.open_next(view);
         let (limit, next) = self.limit(now);
         self.wake = None;
-        let choice = self.turn.choose_below(limit, connections);
+        let choice = self.turn.choose_below(limit, view);
         if choice == Choice::Blocked(Cause::Paced) {
             self.wake = next;
         }

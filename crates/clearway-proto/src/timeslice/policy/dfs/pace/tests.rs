@@ -5,7 +5,9 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::base::{Bytes, Rank};
-use crate::timeslice::connection::{BuilderConnection, ConnectionState, UnreleasedContribution};
+use crate::timeslice::connection::{
+    BuilderConnection, ConnectionState, Connections, UnreleasedContribution,
+};
 use crate::timeslice::layout::TimesliceLayout;
 use crate::timeslice::membership::{Change, Decision, Journal, RosterMember};
 use crate::timeslice::ring::Ring;
