@@ -22,6 +22,9 @@ pub mod log_directory;
 pub mod mount;
 mod names;
 mod server;
+// The engine of a mount does not drain yet.
+#[cfg(test)]
+mod store;
 #[cfg(test)]
 mod testing;
 

@@ -109,7 +109,7 @@ impl LogDirectory {
     }
 }
 
-fn segment_name(number: u64) -> String {
+pub(crate) fn segment_name(number: u64) -> String {
     format!("segments/{number:08}")
 }
 
