@@ -22,9 +22,7 @@ pub mod log_directory;
 pub mod mount;
 mod names;
 mod server;
-// The engine of a mount does not drain yet.
-#[cfg(test)]
-mod store;
+pub mod store;
 #[cfg(test)]
 mod testing;
 

@@ -15,7 +15,8 @@
 //! # Invariants
 //! I1. A path is resolved below the directory that was opened, and through no symbolic link.
 //! I2. The hidden directory is nobody's place: no path leads into it by its name.
-//! I3. Nothing is done in a store that has no directory of objects. Only a sweep makes it, so a store
+//! I3. One process changes a store, where its file system has locks of directories.
+//! I4. Nothing is done in a store that has no directory of objects. Only a sweep makes it, so a store
 //!     whose file system is not mounted is not filled.
 
 use std::collections::{BTreeSet, HashMap};
@@ -26,12 +27,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clearway_proto::staging::{EntryName, InodeId, StoreBase, StorePath};
-use rustix::fs::{self, AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{
+    self, AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat,
+};
 use rustix::io::Errno;
 
 /// The name of the hidden directory of objects, in the root of a store. A tree must not use it
 /// there.
-pub(crate) const OBJECTS_NAME: &str = ".clearway-objects";
+pub const OBJECTS_NAME: &str = ".clearway-objects";
 /// Bytes of a path that one call resolves: the system's bound is 4096.
 const PATH_MAX: usize = 3800;
 
@@ -39,7 +42,16 @@ const PATH_MAX: usize = 3800;
 #[derive(Debug)]
 pub(super) struct StorePlace {
     path: PathBuf,
+    usage: StoreUsage,
     open: Mutex<Option<Arc<OpenStore>>>,
+}
+
+/// What a store is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StoreUsage {
+    Read,
+    /// By one process at a time.
+    Change,
 }
 
 /// The open directories of a store.
@@ -62,14 +74,15 @@ pub(super) struct ObjectIndex {
 }
 
 impl StorePlace {
-    pub(super) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), open: Mutex::new(None) }
+    pub(super) fn new(path: &Path, usage: StoreUsage) -> Self {
+        Self { path: path.to_owned(), usage, open: Mutex::new(None) }
     }
 
     /// Returns the open store.
     ///
     /// # Errors
-    /// [`Errno::NOENT`] when it, or its directory of objects, is not there.
+    /// [`Errno::NOENT`] when it, or its directory of objects, is not there; [`Errno::AGAIN`] when
+    /// another process changes it.
     pub(super) fn open(&self) -> Result<Arc<OpenStore>, Errno> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(store) = open.as_ref().filter(|store| store.is_there()) {
@@ -78,6 +91,13 @@ impl StorePlace {
         *open = None;
         let root = fs::openat(CWD, &self.path, DIRECTORY, Mode::empty())?;
         let objects = fs::openat(&root, OBJECTS_NAME, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+        // A child of an earlier mount that could not be ended may still be in a call. Not every file
+        // system has locks of directories.
+        if self.usage == StoreUsage::Change
+            && fs::flock(&objects, FlockOperation::NonBlockingLockExclusive) == Err(Errno::AGAIN)
+        {
+            return Err(Errno::AGAIN);
+        }
         let (index, walks) = (Mutex::new(None), AtomicBool::new(false));
         let store = Arc::new(OpenStore { root, objects, index, walks });
         *open = Some(Arc::clone(&store));

@@ -23,7 +23,8 @@ use super::attributes;
 use super::bodies::LogBodies;
 use super::copy::FileCopy;
 use super::place::{
-    OpenStore, StorePlace, file_type, look, object_name, parse_object, parse_old, sync_directory,
+    OpenStore, StorePlace, StoreUsage, file_type, look, object_name, parse_object, parse_old,
+    sync_directory,
 };
 
 /// Names beside a place that are tried for what is in the way.
@@ -48,7 +49,7 @@ enum Way {
 
 impl StepRunner {
     pub(super) fn new(store: &Path, log: &Path) -> Self {
-        Self { place: StorePlace::new(store), bodies: LogBodies::new(log) }
+        Self { place: StorePlace::new(store, StoreUsage::Change), bodies: LogBodies::new(log) }
     }
 
     /// Does a step. `progress` is called between parts of it.
@@ -62,7 +63,7 @@ impl StepRunner {
         }
         let store = match self.place.open() {
             Ok(store) => store,
-            Err(why) => return StepEnd::Failed(fault(why)),
+            Err(why) => return end_of(why),
         };
         let outcome = self.change(&store, step, progress);
         if outcome.is_err() {
@@ -114,7 +115,15 @@ trait IntoEnd {
 
 impl IntoEnd for Result<StepEnd, Errno> {
     fn into_end(self) -> StepEnd {
-        self.unwrap_or_else(|why| StepEnd::Failed(fault(why)))
+        self.unwrap_or_else(end_of)
+    }
+}
+
+fn end_of(why: Errno) -> StepEnd {
+    match why {
+        // Another process changes the store, and does not end.
+        Errno::AGAIN => StepEnd::Stuck,
+        why => StepEnd::Failed(fault(why)),
     }
 }
 

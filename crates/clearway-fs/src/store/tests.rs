@@ -123,3 +123,12 @@ fn begin__a_file_is_copied_linked_and_copied_again() {
     assert_eq!(bytes, b"\0\0\0fsecond");
     store.worker.close();
 }
+
+/// The program of children: this one, started for this test alone.
+#[test]
+fn serve__as_a_child() {
+    if std::env::args().any(|argument| argument == "--exact") {
+        // By hand it has no such input, and there is nothing to do.
+        let _ = super::serve();
+    }
+}

@@ -190,6 +190,9 @@ pub(crate) enum Command {
         /// The lab's name.
         name: LabName,
     },
+    /// Copies files of a mount into its store; started by the mount itself.
+    #[command(hide = true)]
+    StoreWorker,
 }
 
 /// What a run across a cluster takes.

@@ -106,6 +106,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         }
         Command::Gather => run::gather(),
         Command::LabKeeper { name } => lab::keep(&name),
+        Command::StoreWorker => mount::serve_store(),
     }
 }
 

@@ -97,6 +97,12 @@ pub(crate) fn mount(flags: &MountFlags) -> Result<Exit> {
     if flags.foreground || flags.background { serve(flags) } else { start() }
 }
 
+/// Does steps of a drain for the mount that started this process.
+pub(crate) fn serve_store() -> Result<Exit> {
+    clearway_fs::store::serve().context("cannot work for a mount")?;
+    Ok(Exit::Good)
+}
+
 /// Starts this command again as the process of the mount, and waits until that works.
 fn start() -> Result<Exit> {
     let program = std::env::current_exe().context("cannot find this program to start it again")?;

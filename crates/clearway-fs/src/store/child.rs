@@ -1,0 +1,86 @@
+//! The child process: takes steps from its standard input and says there how they ended.
+//!
+//! # Model
+//! One thread reads frames, and does nothing else, so it hears at once that the mount has ended; then
+//! the process ends, whatever its other threads wait for. Each of these does one step at a time.
+//!
+//! # Invariants
+//! I1. The child ends with the process that started it, or when it reads anything but steps.
+
+use std::cell::Cell;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clearway_proto::staging::StoreStep;
+use rustix::fs::{FileType, fstat};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+
+use super::frame::{ChildPlaces, StepNews, TASK_MAX, news_frame, parse_task, read_frame};
+use super::place::file_type;
+use super::steps::StepRunner;
+
+/// How often progress is worth a frame: often enough for any patience in seconds.
+const PROGRESS_EVERY: Duration = Duration::from_millis(50);
+
+type Task = (u64, StoreStep);
+
+/// Does steps that come over standard input, until it ends. The command that a mount starts calls
+/// this and nothing else.
+///
+/// # Errors
+/// Standard input is no socket of a mount.
+pub fn serve() -> io::Result<()> {
+    // A child that is stopped does not see the end of its input.
+    let parent = getppid();
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() != parent {
+        return Ok(());
+    }
+    let input = io::stdin().as_fd().try_clone_to_owned()?;
+    if file_type(&fstat(&input)?) != FileType::Socket {
+        return Err(io::Error::other("the standard input is no socket of a mount"));
+    }
+    let mut input = UnixStream::from(input);
+    let output = Arc::new(Mutex::new(input.try_clone()?));
+    let malformed = || io::Error::from(io::ErrorKind::InvalidData);
+    let Some(first) = read_frame(&mut input, TASK_MAX)? else { return Ok(()) };
+    let ChildPlaces { store, log, steps } = ChildPlaces::parse(&first).ok_or_else(malformed)?;
+    let runner = Arc::new(StepRunner::new(&store, &log));
+    let (give, take) = channel();
+    let take = Arc::new(Mutex::new(take));
+    for _ in 0..steps {
+        let (runner, take, output) = (Arc::clone(&runner), Arc::clone(&take), Arc::clone(&output));
+        let thread = std::thread::Builder::new().name("staging-store".into());
+        thread.spawn(move || work(&runner, &take, &output))?;
+    }
+    while let Some(frame) = read_frame(&mut input, TASK_MAX)? {
+        let task = parse_task(&frame).ok_or_else(malformed)?;
+        give.send(task).map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+/// Does steps until the process ends.
+fn work(runner: &StepRunner, take: &Mutex<Receiver<Task>>, output: &Mutex<UnixStream>) {
+    loop {
+        let task = take.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((number, step)) = task else { return };
+        let say = |news| {
+            let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+            // Without a mount that listens the process ends anyway.
+            let _ = output.write_all(&news_frame(number, news));
+        };
+        let said = Cell::new(Instant::now());
+        let progress = || {
+            if said.get().elapsed() >= PROGRESS_EVERY {
+                said.set(Instant::now());
+                say(StepNews::Progress);
+            }
+        };
+        say(StepNews::End(runner.carry_out(&step, &progress)));
+    }
+}

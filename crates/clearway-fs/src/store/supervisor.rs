@@ -1,0 +1,338 @@
+//! Has the child process of a store: starts it, gives it steps, and gives it up when it is stuck.
+//!
+//! # Model
+//! ```text
+//!   none --a step waits--> working --no progress, nonsense or death--> given up --reaped--> none
+//! ```
+//! A process whose thread waits in the kernel for a store that is gone cannot be ended: it gets its
+//! signal, and ends when the store answers. Until then no other one is started, because the call that
+//! it waits in can still be done; steps that come meanwhile end as stuck. Nobody waits for it: its
+//! descriptor says when it can be reaped.
+//!
+//! # Invariants
+//! I1. There is at most one child.
+//! I2. Each step that was given ends once.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use clearway_proto::staging::{StepEnd, StoreTask};
+use clearway_proto::wire::Fault;
+use clearway_runtime::wake_signal::WakeSignal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::frame::{ChildPlaces, NEWS_MAX, StepNews, parse_news, take_frame, task_frame};
+use super::worker::StoreOptions;
+
+/// How often reaping is tried where the kernel gives no descriptor of a process, before 5.3.
+const REAP_EVERY: Duration = Duration::from_secs(1);
+/// How long a child may take to end by itself, and then by a signal.
+const END_MAX: Duration = Duration::from_secs(2);
+/// Bytes that are read at a time: some hundred frames.
+const READ_BYTES: usize = 4096;
+
+/// What the supervisor shares with whoever gives it steps.
+pub(super) struct SupervisorDesk {
+    lists: Mutex<DeskLists>,
+    /// Wakes the supervisor.
+    wake: WakeSignal,
+    /// Is raised when there is an end.
+    signal: Arc<WakeSignal>,
+}
+
+#[derive(Default)]
+struct DeskLists {
+    tasks: VecDeque<StoreTask>,
+    ends: VecDeque<(u64, StepEnd)>,
+    is_closed: bool,
+    process: Option<u32>,
+}
+
+impl SupervisorDesk {
+    pub(super) fn new(signal: Arc<WakeSignal>) -> io::Result<Self> {
+        Ok(Self { lists: Mutex::default(), wake: WakeSignal::new()?, signal })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, DeskLists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn begin(&self, task: StoreTask) {
+        self.lock().tasks.push_back(task);
+        self.wake.raise();
+    }
+
+    pub(super) fn poll(&self) -> Option<(u64, StepEnd)> {
+        self.lock().ends.pop_front()
+    }
+
+    /// Returns the process of the child.
+    pub(super) fn process(&self) -> Option<u32> {
+        self.lock().process
+    }
+
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+        self.wake.raise();
+    }
+
+    fn end(&self, number: u64, end: StepEnd) {
+        self.lock().ends.push_back((number, end));
+        self.signal.raise();
+    }
+}
+
+/// A child that works.
+struct WorkingChild {
+    process: Child,
+    socket: UnixStream,
+    /// Bytes that it has not taken yet, and how many of them it has.
+    output: Vec<u8>,
+    sent: usize,
+    input: Vec<u8>,
+    /// When a step under way made progress last.
+    steps: BTreeMap<u64, Instant>,
+    /// Can be read when the process has ended.
+    ended: Option<OwnedFd>,
+}
+
+enum ChildState {
+    None,
+    Working(WorkingChild),
+    /// It got its signal.
+    GivenUp {
+        process: Child,
+        ended: Option<OwnedFd>,
+    },
+}
+
+/// Runs in a thread of its own.
+pub(super) struct Supervisor {
+    options: StoreOptions,
+    desk: Arc<SupervisorDesk>,
+    waiting: VecDeque<StoreTask>,
+    state: ChildState,
+}
+
+impl WorkingChild {
+    fn start(options: &StoreOptions) -> io::Result<Self> {
+        let (socket, input) = UnixStream::pair()?;
+        socket.set_nonblocking(true)?;
+        let mut command = Command::new(&options.program);
+        command.args(&options.arguments).stdin(OwnedFd::from(input));
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        // A signal of the terminal is for the mount, which ends the child.
+        let process = command.process_group(0).spawn()?;
+        let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
+        let ended = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let steps = u32::try_from(options.steps).unwrap_or(u32::MAX);
+        let places = ChildPlaces { store: options.store.clone(), log: options.log.clone(), steps };
+        let output = places.to_frame();
+        let (input, steps) = (Vec::new(), BTreeMap::new());
+        Ok(Self { process, socket, output, sent: 0, input, steps, ended })
+    }
+
+    fn begin(&mut self, task: &StoreTask) {
+        self.output.extend(task_frame(task.number, &task.step));
+        self.steps.insert(task.number, Instant::now());
+    }
+
+    /// Sends what the socket takes.
+    fn send(&mut self) -> io::Result<()> {
+        while let Some(rest) = self.output.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match self.socket.write(rest) {
+                Ok(count) => self.sent += count,
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                Err(why) => return Err(why),
+            }
+        }
+        self.output.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// Takes what the child says; an error when it has ended or says nonsense.
+    fn receive(&mut self, desk: &SupervisorDesk) -> io::Result<()> {
+        let mut bytes = [0; READ_BYTES];
+        loop {
+            let count = match self.socket.read(&mut bytes) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => count,
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
+                Err(why) => return Err(why),
+            };
+            self.input.extend(bytes.get(..count).unwrap_or_default());
+            while let Some(frame) = take_frame(&mut self.input, NEWS_MAX)? {
+                let (number, news) = parse_news(&frame).ok_or(io::ErrorKind::InvalidData)?;
+                let last = self.steps.get_mut(&number).ok_or(io::ErrorKind::InvalidData)?;
+                match news {
+                    StepNews::Progress => *last = Instant::now(),
+                    StepNews::End(end) => {
+                        self.steps.remove(&number);
+                        desk.end(number, end);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns when a step has made no progress for too long.
+    fn deadline(&self, patience: Duration) -> Option<Instant> {
+        self.steps.values().min().map(|last| *last + patience)
+    }
+
+    /// Ends the process and its steps.
+    fn give_up(mut self, desk: &SupervisorDesk, end: StepEnd) -> ChildState {
+        let _ = self.process.kill();
+        self.steps.keys().for_each(|number| desk.end(*number, end));
+        ChildState::GivenUp { process: self.process, ended: self.ended }
+    }
+}
+
+impl Supervisor {
+    pub(super) fn new(options: StoreOptions, desk: Arc<SupervisorDesk>) -> Self {
+        Self { options, desk, waiting: VecDeque::new(), state: ChildState::None }
+    }
+
+    /// Works until the desk is closed.
+    pub(super) fn run(mut self) {
+        loop {
+            {
+                let mut lists = self.desk.lock();
+                let DeskLists { tasks, is_closed, .. } = &mut *lists;
+                if *is_closed {
+                    break;
+                }
+                self.waiting.append(tasks);
+            }
+            self.reap();
+            self.give();
+            self.rest();
+            self.hear();
+        }
+        self.end();
+    }
+
+    /// Takes a child that was given up out of the table of processes, if it has ended.
+    fn reap(&mut self) {
+        if let ChildState::GivenUp { process, .. } = &mut self.state
+            && !matches!(process.try_wait(), Ok(None))
+        {
+            self.state = ChildState::None;
+            self.desk.lock().process = None;
+        }
+    }
+
+    /// Gives steps to the child.
+    fn give(&mut self) {
+        if matches!(self.state, ChildState::None) && !self.waiting.is_empty() {
+            match WorkingChild::start(&self.options) {
+                Ok(child) => {
+                    self.desk.lock().process = Some(child.process.id());
+                    self.state = ChildState::Working(child);
+                }
+                // Too many processes, or too little memory: later there may be room.
+                Err(_) => self.end_waiting(StepEnd::Failed(Fault::Io)),
+            }
+        }
+        match &mut self.state {
+            ChildState::None => {}
+            ChildState::GivenUp { .. } => self.end_waiting(StepEnd::Stuck),
+            ChildState::Working(child) => {
+                while child.steps.len() < self.options.steps
+                    && let Some(task) = self.waiting.pop_front()
+                {
+                    child.begin(&task);
+                }
+                // That it has ended is heard next.
+                let _ = child.send();
+            }
+        }
+    }
+
+    fn end_waiting(&mut self, end: StepEnd) {
+        while let Some(task) = self.waiting.pop_front() {
+            self.desk.end(task.number, end);
+        }
+    }
+
+    /// Waits until something happens.
+    fn rest(&self) {
+        let mut descriptors = vec![PollFd::new(&self.desk.wake, PollFlags::IN)];
+        let mut timeout = None;
+        match &self.state {
+            ChildState::None => {}
+            ChildState::Working(child) => {
+                let wants = if child.output.is_empty() {
+                    PollFlags::IN
+                } else {
+                    PollFlags::IN | PollFlags::OUT
+                };
+                descriptors.push(PollFd::new(&child.socket, wants));
+                let deadline = child.deadline(self.options.patience);
+                timeout = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            }
+            ChildState::GivenUp { ended: Some(ended), .. } => {
+                descriptors.push(PollFd::new(ended, PollFlags::IN));
+            }
+            ChildState::GivenUp { ended: None, .. } => timeout = Some(REAP_EVERY),
+        }
+        wait(&mut descriptors, timeout);
+        self.desk.wake.clear();
+    }
+
+    /// Takes what the child says, and looks whether it works.
+    fn hear(&mut self) {
+        let ChildState::Working(child) = &mut self.state else { return };
+        let heard = child.receive(&self.desk);
+        let now = Instant::now();
+        let is_stuck = child.deadline(self.options.patience).is_some_and(|at| at <= now);
+        let end = match heard {
+            Err(_) => StepEnd::Failed(Fault::Io),
+            Ok(()) if is_stuck => StepEnd::Stuck,
+            Ok(()) => return,
+        };
+        if let ChildState::Working(child) = std::mem::replace(&mut self.state, ChildState::None) {
+            self.state = child.give_up(&self.desk, end);
+        }
+    }
+
+    /// Lets the child end, and ends it if it does not.
+    fn end(self) {
+        let (mut process, ended) = match self.state {
+            ChildState::None => return,
+            ChildState::Working(WorkingChild { process, ended, socket, .. }) => {
+                // The end of its input ends it.
+                drop(socket);
+                (process, ended)
+            }
+            ChildState::GivenUp { process, ended } => (process, ended),
+        };
+        for _ in 0..2 {
+            if let Some(ended) = &ended {
+                wait(&mut [PollFd::new(ended, PollFlags::IN)], Some(END_MAX));
+            }
+            if !matches!(process.try_wait(), Ok(None)) {
+                return;
+            }
+            let _ = process.kill();
+        }
+    }
+}
+
+fn wait(descriptors: &mut [PollFd<'_>], timeout: Option<Duration>) {
+    // A millisecond more: to come early would be to come again.
+    let timeout =
+        timeout.and_then(|after| Timespec::try_from(after + Duration::from_millis(1)).ok());
+    // An interruption is one more look.
+    let _ = poll(descriptors, timeout.as_ref());
+}

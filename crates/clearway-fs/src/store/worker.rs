@@ -1,0 +1,126 @@
+//! What the engine of a mount has of a store: a worker for steps, and a reader for bytes.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use clearway_proto::staging::{InodeId, StepEnd, StoreTask};
+use clearway_runtime::wake_signal::WakeSignal;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::copy::open_as_owner;
+use super::place::{StorePlace, StoreUsage, look, object_name};
+use super::supervisor::{Supervisor, SupervisorDesk};
+use crate::FsError;
+
+/// Steps that are done at a time.
+const STEPS: usize = 8;
+/// How long a step may make no progress: a disk that is busy with other writers needs some seconds
+/// for a sync.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a worker works on, and how.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// The directory of the store.
+    pub store: PathBuf,
+    /// The directory of the log.
+    pub log: PathBuf,
+    /// Steps that are done at a time.
+    pub steps: usize,
+    /// How long a step may make no progress.
+    pub patience: Duration,
+    /// The program that calls [`super::serve`].
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+}
+
+impl StoreOptions {
+    /// Creates the options of a worker with the usual bounds, in a process of this program.
+    pub fn new(store: PathBuf, log: PathBuf) -> Self {
+        // Unlike its path, this is the same program after an upgrade too.
+        let program = "/proc/self/exe".into();
+        let arguments = ARGUMENTS.iter().map(OsString::from).collect();
+        Self { store, log, steps: STEPS, patience: PATIENCE, program, arguments }
+    }
+}
+
+/// The arguments by which this program is a child.
+#[cfg(not(test))]
+const ARGUMENTS: &[&str] = &["store-worker"];
+#[cfg(test)]
+const ARGUMENTS: &[&str] = &["store::tests::serve__as_a_child", "--exact"];
+
+/// Does steps in a store.
+pub struct StoreWorker {
+    desk: Arc<SupervisorDesk>,
+    thread: JoinHandle<()>,
+    place: Arc<StorePlace>,
+}
+
+impl StoreWorker {
+    /// Starts a worker; `signal` is raised when an end can be polled.
+    ///
+    /// # Errors
+    /// The system has no room for its thread.
+    pub fn new(options: StoreOptions, signal: Arc<WakeSignal>) -> Result<Self, FsError> {
+        let place = Arc::new(StorePlace::new(&options.store, StoreUsage::Read));
+        let desk = SupervisorDesk::new(signal).map_err(FsError::system("make an event counter"))?;
+        let desk = Arc::new(desk);
+        let supervisor = Supervisor::new(options, Arc::clone(&desk));
+        let thread = std::thread::Builder::new().name("staging-store".into());
+        let thread = thread.spawn(move || supervisor.run());
+        Ok(Self { desk, thread: thread.map_err(FsError::system("start a thread"))?, place })
+    }
+
+    /// Begins a step. Never waits.
+    pub fn begin(&mut self, task: StoreTask) {
+        self.desk.begin(task);
+    }
+
+    /// Returns the number of a task that ended, and how.
+    pub fn poll(&mut self) -> Option<(u64, StepEnd)> {
+        self.desk.poll()
+    }
+
+    /// Returns the process that does steps now, or does not end.
+    pub fn process(&self) -> Option<u32> {
+        self.desk.process()
+    }
+
+    /// Returns what opens objects for readers.
+    pub fn reader(&self) -> StoreReader {
+        StoreReader(Arc::clone(&self.place))
+    }
+
+    /// Ends the worker; what is under way is done or not. Waits some seconds at most.
+    pub fn close(self) {
+        self.desk.close();
+        let _ = self.thread.join();
+    }
+}
+
+/// Opens objects of a store for readers. Its calls wait for the store, so they are made without any
+/// lock.
+#[derive(Clone)]
+pub struct StoreReader(Arc<StorePlace>);
+
+impl StoreReader {
+    /// Opens the object of a file, to be read.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open_object(&self, inode: InodeId) -> io::Result<File> {
+        let store = self.0.open()?;
+        let object = object_name(inode);
+        let found = look(&store.objects, object.as_bytes())?.ok_or(Errno::NOENT)?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOATIME;
+        Ok(open_as_owner(&store, &object, &found, flags)?.into())
+    }
+}
