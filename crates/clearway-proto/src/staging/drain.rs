@@ -130,6 +130,12 @@ impl DrainOrder {
         }
     }
 
+    /// Forgets all jobs that have not begun.
+    pub fn forget_waiting(&mut self) {
+        self.jobs.clear();
+        self.targets.values_mut().for_each(|queue| queue.waiting.clear());
+    }
+
     /// Takes the job that begins next at `now`, of any target that takes one.
     pub fn begin(&mut self, now: LocalNs) -> Option<(DrainTarget, DrainJob)> {
         for (target, queue) in &mut self.targets {

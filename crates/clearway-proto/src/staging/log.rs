@@ -143,6 +143,11 @@ impl StagingLog {
         &self.state
     }
 
+    /// Returns the name of the log.
+    pub const fn id(&self) -> LogId {
+        self.log
+    }
+
     /// Returns the last group that is durable.
     pub const fn durable(&self) -> GroupNumber {
         self.durable_end.group
@@ -162,6 +167,14 @@ impl StagingLog {
             segments_free,
             segments_retired: retired as u64,
         }
+    }
+
+    /// Returns whether segments may become free without a further call: a snapshot is written, or
+    /// groups are on their way.
+    pub fn frees_space(&self) -> bool {
+        !matches!(self.checkpoint, Checkpoint::None)
+            || !self.in_flight.is_empty()
+            || self.open.records > 0
     }
 
     pub(super) fn notify(&mut self, event: LogEvent) {

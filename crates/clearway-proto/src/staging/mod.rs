@@ -62,6 +62,7 @@ mod disk_queue;
 mod drain;
 mod error;
 mod group;
+mod inspection;
 mod log;
 mod note;
 mod opening;
@@ -79,14 +80,15 @@ mod tests;
 pub use drain::{DrainEnd, DrainJob, DrainLimits, DrainOrder, DrainTarget};
 pub use error::LogError;
 pub use group::{BODY_MAX, GroupHeader, LogPlace};
+pub use inspection::{InspectedLog, LogLayout, LogRead, inspect_log};
 pub use log::{LogSpace, StagingLog};
 pub use record::{LogChange, LogRecord};
-pub use recovery::{DamagedFile, RecoveryReport};
+pub use recovery::{DamagedFile, LogFile, RecoveryReport};
 pub use snapshot::{SnapshotHeader, parse_snapshot};
 pub use state::{BodyCondition, BodyPlace, LogState};
 pub use store::{
-    CopyPiece, DrainNotice, DrainPolicy, StepEnd, StoreAttributes, StoreDrain, StoreDrainConfig,
-    StoreStep, StoreTask,
+    CopyPiece, DrainNotice, DrainPolicy, DrainWish, StepEnd, StoreAttributes, StoreDrain,
+    StoreDrainConfig, StoreStep, StoreTask,
 };
 pub use tree::{
     AttributeSet, BodyId, ByteSource, DroppedBytes, EntryName, FileContent, Inode, InodeKind,

@@ -36,9 +36,12 @@ pub(super) const PIECE: u32 = 8 << 10;
 
 /// A file of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LogFile {
+pub enum LogFile {
+    /// The superblock.
     Superblock,
+    /// One of the two snapshots: 0 or 1.
     Snapshot(usize),
+    /// A segment, by its number.
     Segment(u32),
 }
 

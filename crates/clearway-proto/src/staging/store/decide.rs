@@ -9,12 +9,13 @@ use alloc::vec::Vec;
 
 use super::super::drain::{DrainEnd, DrainJob};
 use super::super::tree::{
-    Extent, FileContent, Inode, InodeKind, MovingDirectory, NameLag, NodeKind, Tree, TreePlace,
+    Extent, FileContent, Inode, InodeKind, MovingDirectory, NameLag, NodeKind, StorePath, Tree,
+    TreePlace,
 };
 use super::super::{GroupNumber, InodeId, LogState, TreeChange};
 use super::{
-    BATCH, CopyPiece, DrainPolicy, Flight, FlightKind, STORE, StoreAttributes, StoreDrain,
-    StoreStep,
+    BATCH, CopyPiece, DrainPolicy, DrainWish, Flight, FlightKind, STORE, StoreAttributes,
+    StoreDrain, StoreStep,
 };
 use crate::base::LocalNs;
 
@@ -96,15 +97,15 @@ impl StoreDrain {
     }
 
     /// Returns whether a directory is in the store where the tree has it, and so are those above it.
-    fn is_settled(&self, view: &StoreView<'_>, directory: InodeId) -> bool {
+    pub(super) fn is_settled(&self, tree: &Tree, directory: InodeId) -> bool {
         let mut at = directory;
         // No path has more steps than there are directories.
-        for _ in 0..view.tree.count() {
+        for _ in 0..tree.count() {
             if at == InodeId::ROOT {
                 return true;
             }
-            let Some(place) = view.tree.places(at).next() else { return false };
-            if view.tree.name_lag(place).is_some() || self.busy_places.contains(place) {
+            let Some(place) = tree.places(at).next() else { return false };
+            if tree.name_lag(place).is_some() || self.busy_places.contains(place) {
                 return false;
             }
             at = place.directory;
@@ -138,7 +139,7 @@ impl StoreDrain {
             }
         } else {
             self.wants_move = false;
-            self.look_at_names(view);
+            self.look_at_names(view, policy);
         }
         self.look_at_attributes(view);
         self.queue_copies(view, policy);
@@ -153,7 +154,8 @@ impl StoreDrain {
             let is_ready = sets.entry(member.set).or_insert(true);
             *is_ready = *is_ready && self.is_member_ready(view, inode);
         }
-        for (set, _) in sets.into_iter().filter(|(_, is_ready)| *is_ready) {
+        sets.retain(|set, is_ready| *is_ready && !self.gathering.contains(set));
+        for set in sets.into_keys() {
             let change = TreeChange::Published { set };
             if !self.records.iter().any(|record| record.change == change) {
                 self.record(change, None);
@@ -193,7 +195,7 @@ impl StoreDrain {
             let wanted = view.tree.places(inode).next().filter(|_| can)?;
             let is_free = view.is_open_to(wanted, inode)
                 && !self.is_busy(wanted)
-                && self.is_settled(view, wanted.directory);
+                && self.is_settled(view.tree, wanted.directory);
             if is_free {
                 return Some((inode, wanted.clone()));
             }
@@ -229,7 +231,11 @@ impl StoreDrain {
     }
 
     /// Looks at names: first what comes, then what goes, so that a file keeps a name if it can.
-    fn look_at_names(&mut self, view: &StoreView<'_>) {
+    fn look_at_names(
+        &mut self,
+        view: &StoreView<'_>,
+        policy: &dyn Fn(&Tree, InodeId) -> DrainPolicy,
+    ) {
         for has_something in [true, false] {
             for (place, name) in &view.tree.lag.names {
                 if self.ready.len() + self.records.len() >= BATCH {
@@ -248,7 +254,7 @@ impl StoreDrain {
                     continue;
                 }
                 let action = match comes {
-                    Some(inode) => self.put(view, place, inode),
+                    Some(inode) => self.put(view, place, inode, policy),
                     None => self.take_away(view, place, *name),
                 };
                 let place = Some(place.clone());
@@ -276,7 +282,13 @@ impl StoreDrain {
     }
 
     /// Decides how `inode` comes to a place.
-    fn put(&self, view: &StoreView<'_>, place: &TreePlace, inode: InodeId) -> PlaceAction {
+    fn put(
+        &self,
+        view: &StoreView<'_>,
+        place: &TreePlace,
+        inode: InodeId,
+        policy: &dyn Fn(&Tree, InodeId) -> DrainPolicy,
+    ) -> PlaceAction {
         let Some(found) = view.tree.inode(inode) else { return PlaceAction::Wait };
         let is_directory = matches!(found.kind, InodeKind::Directory { .. });
         let is_published = view.is_published(inode);
@@ -285,18 +297,36 @@ impl StoreDrain {
         }
         let is_blocked = view.is_held(inode)
             || self.is_busy_inode(inode)
-            || !self.is_settled(view, place.directory)
+            || !self.is_settled(view.tree, place.directory)
             || (self.open.contains(&inode) && !is_published)
             || (is_directory && view.tree.stored_places(inode).any(|other| other != place));
         let Some(to) = view.tree.store_path(place).filter(|_| !is_blocked) else {
             return PlaceAction::Wait;
         };
+        let is_hidden = !is_directory
+            && !is_published
+            && view.tree.stored_places(inode).next().is_none()
+            && policy(view.tree, inode).wish != DrainWish::All;
+        if is_hidden {
+            return self.keep_hidden(view, place, to);
+        }
         let step = match is_directory {
             true => StoreStep::MakeDirectory { at: to },
             false => StoreStep::Link { inode, to },
         };
         let stored = TreeChange::Stored { place: place.clone(), inode: Some(inode) };
         PlaceAction::Step(step, stored, Some(inode))
+    }
+
+    /// Decides what becomes of a place whose file is not to be seen yet.
+    fn keep_hidden(&self, view: &StoreView<'_>, place: &TreePlace, at: StorePath) -> PlaceAction {
+        let is_empty = view.tree.name_lag(place).is_some_and(|name| name.stored.is_none());
+        if !is_empty || !self.may_have_something(place) {
+            return PlaceAction::Wait;
+        }
+        // It was to be seen in an earlier life, and may have been put there.
+        let change = TreeChange::Stored { place: place.clone(), inode: None };
+        PlaceAction::Step(StoreStep::Unlink { at }, change, None)
     }
 
     /// Decides how a place becomes empty.
@@ -318,10 +348,9 @@ impl StoreDrain {
             return PlaceAction::Step(StoreStep::RemoveDirectory { at }, change, Some(stored));
         }
         // It keeps this name until it has another one.
-        let comes = view
-            .tree
-            .places(stored)
-            .any(|other| view.is_open_to(other, stored) && self.is_settled(view, other.directory));
+        let comes = view.tree.places(stored).any(|other| {
+            view.is_open_to(other, stored) && self.is_settled(view.tree, other.directory)
+        });
         if comes {
             return PlaceAction::Wait;
         }
@@ -349,7 +378,7 @@ impl StoreDrain {
         let attributes = view.attributes(inode)?;
         let node = match &found.kind {
             InodeKind::Directory { .. } => {
-                let is_quiet = self.is_settled(view, inode)
+                let is_quiet = self.is_settled(view.tree, inode)
                     && view.tree.has_all_names(inode)
                     && view.tree.lag.moving.is_none()
                     && self.moving.is_none()
@@ -397,9 +426,12 @@ impl StoreDrain {
             if self.queued.contains(&inode) || self.copy_version(view, inode).is_none() {
                 continue;
             }
+            let DrainPolicy { class, deadline, wish } = policy(view.tree, inode);
+            if wish == DrainWish::Nothing {
+                continue;
+            }
             self.unqueued.remove(&inode);
             self.queued.insert(inode);
-            let DrainPolicy { class, deadline } = policy(view.tree, inode);
             let (version, size) = (content.version(), content.size());
             let job = DrainJob { inode, version, size, class, deadline };
             self.order.push(view.now, STORE, job);

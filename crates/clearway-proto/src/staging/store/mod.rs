@@ -76,6 +76,18 @@ pub struct StoreDrainConfig {
     pub recorded: u64,
 }
 
+/// What of a file goes to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DrainWish {
+    /// Everything.
+    All,
+    /// What nobody sees: names come when the set is published that it is a member of. What the store
+    /// already shows stays as it is for users: a new version takes its place.
+    Unseen,
+    /// Nothing: no new bytes and no first name.
+    Nothing,
+}
+
 /// The class of a file, and when it has to be in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainPolicy {
@@ -83,6 +95,8 @@ pub struct DrainPolicy {
     pub class: Class,
     /// When.
     pub deadline: WallNs,
+    /// What of it.
+    pub wish: DrainWish,
 }
 
 /// What a step is for.
@@ -157,6 +171,8 @@ pub struct StoreDrain {
     queued: BTreeSet<InodeId>,
     /// Files that somebody writes to.
     open: BTreeSet<InodeId>,
+    /// Sets that do not have all their members yet.
+    gathering: BTreeSet<u64>,
     /// Steps that are decided and not begun.
     ready: VecDeque<(StoreStep, Flight)>,
     flights: BTreeMap<u64, (StoreStep, Flight)>,
@@ -207,6 +223,7 @@ impl StoreDrain {
             unqueued: BTreeSet::new(),
             queued: BTreeSet::new(),
             open: BTreeSet::new(),
+            gathering: BTreeSet::new(),
             ready: VecDeque::new(),
             flights: BTreeMap::new(),
             steps: 0,
@@ -295,6 +312,24 @@ impl StoreDrain {
         self.stir();
     }
 
+    /// Takes the news that class or deadline of many files changed.
+    pub fn policies_changed(&mut self) {
+        self.order.forget_waiting();
+        self.unqueued.append(&mut self.queued);
+        self.stir();
+    }
+
+    /// Notes that a set gets its members: until [`StoreDrain::gathered`] it is not published.
+    pub fn gather(&mut self, set: u64) {
+        self.gathering.insert(set);
+    }
+
+    /// Notes that a set has all its members, or was given up.
+    pub fn gathered(&mut self, set: u64) {
+        self.gathering.remove(&set);
+        self.stir();
+    }
+
     /// Takes what an operator should know.
     pub fn take_notice(&mut self) -> Option<DrainNotice> {
         self.notices.pop_front()
@@ -320,13 +355,38 @@ impl StoreDrain {
 
     /// Returns whether the store has all of `inode`: bytes, attributes and names, and a durable record
     /// says so.
+    /// Of a directory, what is in it is not looked at, but its names are.
     pub fn has(&self, tree: &Tree, inode: InodeId) -> bool {
+        let is_whole = |inode| {
+            tree.content(inode).is_none_or(|content| content.drained() == content.version())
+        };
         tree.node_lag(inode).is_none()
             && !self.busy_inodes.contains(&inode)
-            && tree.content(inode).is_none_or(|content| content.drained() == content.version())
-            && tree
-                .places(inode)
-                .all(|place| tree.name_lag(place).is_none() && !self.busy_places.contains(place))
+            && is_whole(inode)
+            && tree.has_all_names(inode)
+            && tree.places(inode).all(|place| {
+                tree.name_lag(place).is_none()
+                    && !self.busy_places.contains(place)
+                    && self.is_settled(tree, place.directory)
+            })
+    }
+
+    /// Returns whether nothing is left to do but what is left out, waits for a later try, or waits
+    /// until a file is closed.
+    pub fn is_idle(&self) -> bool {
+        self.stirs == 0
+            && self.sweep == SweepState::Done
+            && self.flights.is_empty()
+            && self.ready.is_empty()
+            && self.queued.is_empty()
+            && self.records.is_empty()
+            && self.undurable.is_empty()
+            && self.unsynced.is_empty()
+    }
+
+    /// Returns how many steps are under way.
+    pub fn under_way(&self) -> usize {
+        self.flights.len()
     }
 
     /// Returns whether nobody has seen `inode` in the store, and nobody sees it before a record that

@@ -14,9 +14,10 @@ use std::rc::Rc;
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, RandomKey, RandomStream, xxh3};
 use clearway_proto::flow::ServiceShare;
 use clearway_proto::staging::{
-    ClientId, CopyPiece, DrainNotice, DrainPolicy, EntryName, GroupNumber, InodeId, InodeKind,
-    LogCommand, LogError, LogEvent, LogId, LogOrigin, LogState, NodeKind, StepEnd, StoreBase,
-    StoreDrain, StoreDrainConfig, StoreStep, StoreTask, Tree, TreeChange, TreeError, WallNs,
+    ClientId, CopyPiece, DrainNotice, DrainPolicy, DrainWish, EntryName, FileContent, GroupNumber,
+    InodeId, InodeKind, LogCommand, LogError, LogEvent, LogId, LogOrigin, LogState, NodeKind,
+    StepEnd, StoreBase, StoreDrain, StoreDrainConfig, StoreStep, StoreTask, Tree, TreeChange,
+    TreeError, WallNs,
 };
 use clearway_proto::wire::{Fault, Span};
 
@@ -78,6 +79,9 @@ pub(super) struct DrainedTrial {
     /// Digests of all bytes that files had.
     whole: BTreeSet<u64>,
     sets: u64,
+    /// Members of all sets that there ever were.
+    held_ever: BTreeSet<InodeId>,
+    is_ending: bool,
     pub(super) figures: DrainedFigures,
 }
 
@@ -93,9 +97,21 @@ fn drain_config(pass: u64, recorded: u64) -> StoreDrainConfig {
     }
 }
 
-fn policy(_: &Tree, inode: InodeId) -> DrainPolicy {
+const fn is_unseen(inode: InodeId) -> bool {
+    inode.0.is_multiple_of(5)
+}
+
+/// Some files are left out, and some are not to be seen, until everything is to end.
+fn policy(tree: &Tree, inode: InodeId, is_ending: bool) -> DrainPolicy {
     let class = if inode.0.is_multiple_of(2) { Class::Bulk } else { Class::Scavenger };
-    DrainPolicy { class, deadline: WallNs(inode.0) }
+    let version = tree.content(inode).map_or(0, FileContent::version);
+    let wish = match (inode.0 + version) % 8 {
+        _ if is_ending => DrainWish::All,
+        0 => DrainWish::Nothing,
+        _ if is_unseen(inode) => DrainWish::Unseen,
+        _ => DrainWish::All,
+    };
+    DrainPolicy { class, deadline: WallNs(inode.0), wish }
 }
 
 impl DrainedTrial {
@@ -118,6 +134,8 @@ impl DrainedTrial {
             slots: vec![None; SLOTS],
             whole: BTreeSet::from([xxh3(&[])]),
             sets: 0,
+            held_ever: BTreeSet::new(),
+            is_ending: false,
             figures: DrainedFigures::default(),
             plan,
         })
@@ -168,6 +186,8 @@ impl DrainedTrial {
             }
             let durable = self.driver.durable(GroupNumber(self.machine.log.durable()));
             let state = self.machine.state();
+            let is_ending = self.is_ending;
+            let policy = |tree: &Tree, inode| policy(tree, inode, is_ending);
             let task = self.drain.next_task(self.machine.now, state, durable, &policy);
             let Some(task) = task else { break };
             let place = self.driver.change_task(task);
@@ -284,7 +304,8 @@ impl DrainedTrial {
             let number = self.next_number();
             let change = TreeChange::Hold { inode, set };
             match self.append(APPLICATION, number, change, Span::EMPTY, &[])? {
-                Ok(()) | Err(LogError::Full | LogError::Busy) => {}
+                Ok(()) => drop(self.held_ever.insert(inode)),
+                Err(LogError::Full | LogError::Busy) => {}
                 Err(LogError::Tree(TreeError::NotFound)) => {}
                 Err(why) => return Err(format!("{inode:?} is not held: {why}")),
             }
@@ -444,7 +465,23 @@ impl DrainedTrial {
             }
         }
         check_sets(state.tree(), store)?;
+        self.check_unseen(state.tree(), store)?;
         Ok(found)
+    }
+
+    /// Checks that nothing is visible that was never in a set and is to be seen as a member alone.
+    fn check_unseen(&self, tree: &Tree, store: &TrialStore) -> Result<(), String> {
+        if self.is_ending {
+            return Ok(());
+        }
+        let seen: BTreeSet<u64> = visible(store).into_iter().map(|(_, node)| node).collect();
+        for (inode, _) in tree.inodes() {
+            let is_unseen = is_unseen(inode) && !self.held_ever.contains(&inode);
+            if is_unseen && store.object(inode).is_some_and(|node| seen.contains(&node)) {
+                return Err(format!("{inode:?} is visible, and was not published"));
+            }
+        }
+        Ok(())
     }
 
     /// Crashes, and lives on with what is found.
@@ -477,6 +514,7 @@ impl DrainedTrial {
     fn finish(&mut self) -> Result<(), String> {
         self.plan.failures = 0;
         self.plan.crashes = 0;
+        self.is_ending = true;
         for inode in self.model().inodes() {
             self.drain.closed(InodeId(inode));
         }
