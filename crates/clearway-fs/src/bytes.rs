@@ -1,7 +1,8 @@
 //! Bytes of files: where they lie, and how a reader gets them.
 //!
 //! # Model
-//! A read first makes a *plan* under the lock: stretches that are zeros, in memory or in the log. Then
+//! A read first makes a *plan* under the lock: stretches that are zeros, in memory, in the log or in
+//! the store. Then
 //! it fills its buffer without the lock. A body of the log is read as a whole and believed only with
 //! its digest; bodies that were read are kept for a while, because a reader comes for the next part
 //! soon. Where a body changed its place meanwhile the plan is made again.
@@ -31,7 +32,7 @@ enum PartSource {
     Zeros,
     Memory { loan: Arc<Loan>, skip: usize },
     Disk { body: BodyId, segment: u32, at: u64, length: usize, digest: u64, skip: usize },
-    Store,
+    Store { inode: InodeId, drained: u64, at: u64 },
     Damaged,
 }
 
@@ -71,19 +72,30 @@ impl Core {
         offset: u64,
         length: u64,
     ) -> Result<Vec<ReadPart>, Errno> {
-        let sources = match self.tree().content(inode) {
-            Some(content) => content.sources(offset, length),
+        let (sources, drained) = match self.tree().content(inode) {
+            Some(content) => (content.sources(offset, length), content.drained()),
             None => return Err(Errno::INVAL),
         };
+        let mut at = offset;
         let parts = sources.into_iter().map(|(length, source)| {
             let source = match source {
                 ByteSource::Zeros => PartSource::Zeros,
-                ByteSource::Backing => PartSource::Store,
+                ByteSource::Backing => PartSource::Store { inode, drained, at },
                 ByteSource::Log { body, skip } => self.plan_body(body, skip as usize),
             };
+            at += length;
             ReadPart { length: length as usize, source }
         });
         Ok(parts.collect())
+    }
+
+    /// Returns whether some of these bytes are in the store alone.
+    pub(crate) fn needs_store(&mut self, inode: InodeId, offset: u64, length: u64) -> bool {
+        let content = self.tree().content(inode).filter(|content| content.drained() > 0);
+        content.is_some_and(|content| {
+            let sources = content.sources(offset, length);
+            sources.iter().any(|(_, source)| *source == ByteSource::Backing)
+        })
     }
 
     fn plan_body(&mut self, body: BodyId, skip: usize) -> PartSource {
@@ -112,7 +124,8 @@ impl Core {
     /// in any case, so the space only has to be there now.
     pub(crate) fn allocate(&mut self, inode: InodeId, end: u64, length: u64) -> Result<(), Held> {
         let size = self.tree().content(inode).ok_or(Errno::BADF)?.size();
-        if length > self.space().free.0 {
+        let space = self.space();
+        if length > space.free.0 && (length > space.total.0 || !self.may_get_space()) {
             return Err(Held::Errno(Errno::NOSPC));
         }
         if end > size { self.truncate(inode, end) } else { Ok(()) }
@@ -183,6 +196,9 @@ impl Engine {
                 Err(why) => return use_them(Err(why)),
             }
         }
+        if self.look(|core| core.needs_store(inode, offset, u64::from(length))) {
+            self.say_unreadable(inode, "its object is shorter than it was");
+        }
         use_them(Err(Errno::IO));
     }
 
@@ -205,7 +221,21 @@ impl Engine {
                     };
                     bytes.extend(found.get(*skip..skip + length).ok_or(Errno::IO)?);
                 }
-                PartSource::Store | PartSource::Damaged => return Err(Errno::IO),
+                PartSource::Store { inode, drained, at } => {
+                    let begin = bytes.len();
+                    bytes.resize(begin + length, 0);
+                    let rest = bytes.get_mut(begin..).unwrap_or_default();
+                    match self.read_store(*inode, *drained, *at, rest) {
+                        Ok(true) => {}
+                        // It was cut meanwhile, and the next plan knows it, or somebody else cut it.
+                        Ok(false) => return Ok(None),
+                        Err(why) => {
+                            self.say_unreadable(*inode, &why.to_string());
+                            return Err(Errno::IO);
+                        }
+                    }
+                }
+                PartSource::Damaged => return Err(Errno::IO),
             }
         }
         Ok(Some(bytes))

@@ -10,16 +10,29 @@
 //! mount point, then best effort.
 
 use clearway_proto::base::Class;
-use clearway_proto::staging::{EntryName, InodeId, InodeKind, TreeChange};
+use std::collections::BTreeSet;
+
+use clearway_proto::staging::{
+    DrainPolicy, DrainWish, EntryName, Inode, InodeId, InodeKind, Tree, TreeChange, WallNs,
+};
 use rustix::io::Errno;
 
 use crate::control::CONTROL_XATTR;
 use crate::engine::{Core, Held};
+use crate::names::NodeType;
 
 /// The extended attribute with the class of a file or directory.
 pub const CLASS_XATTR: &str = "user.clearway.class";
 /// The extended attribute of the mount point with its rules.
 pub const RULES_XATTR: &str = "user.clearway.rules";
+/// The extended attribute of a directory whose files appear in the store when they are published.
+pub const PUBLISH_XATTR: &str = "user.clearway.publish";
+/// Its only value.
+const EXPLICIT: &[u8] = b"explicit";
+/// The extended attribute of a file that is left out of the store: with the version of its bytes.
+pub(crate) const CANCELLED_XATTR: &str = "user.clearway.cancelled";
+/// Directories that a path leads through, at most.
+const DEPTH_MAX: usize = 4096;
 /// Names that begin so are Clearway's.
 const OWN_NAMES: &[u8] = b"user.clearway.";
 
@@ -93,6 +106,75 @@ impl ClassRules {
     }
 }
 
+/// Returns the value of an attribute of ours.
+fn own_value<'a>(inode: &'a Inode, name: &str) -> Option<&'a [u8]> {
+    let name = EntryName::new(name.as_bytes()).ok()?;
+    inode.xattrs.get(&name).map(|value| &**value)
+}
+
+fn class_value(inode: &Inode) -> Option<Class> {
+    std::str::from_utf8(own_value(inode, CLASS_XATTR)?).ok()?.parse().ok()
+}
+
+/// Returns an inode and the directories above it, by one of its names.
+fn with_above(tree: &Tree, inode: InodeId) -> impl Iterator<Item = InodeId> + '_ {
+    let up = move |at: &InodeId| match *at {
+        InodeId::ROOT => None,
+        at => tree.places(at).next().map(|place| place.directory),
+    };
+    std::iter::successors(Some(inode), up).take(DEPTH_MAX)
+}
+
+impl ClassRules {
+    /// Returns how a file is drained; an urgent one comes before all others of its class, and of
+    /// the others the one that was changed first.
+    pub(crate) fn drain_policy(
+        &self,
+        tree: &Tree,
+        inode: InodeId,
+        urgent: &BTreeSet<InodeId>,
+    ) -> DrainPolicy {
+        let changed = tree.inode(inode).map_or(WallNs(0), |inode| inode.ctime);
+        let deadline = if urgent.contains(&inode) { WallNs(0) } else { changed };
+        DrainPolicy { class: self.class_in(tree, inode), deadline, wish: wish(tree, inode) }
+    }
+
+    /// Returns the rules that a tree has; why not, if they are none.
+    pub(crate) fn from_tree(tree: &Tree) -> Result<Self, String> {
+        let text = tree.inode(InodeId::ROOT).and_then(|root| own_value(root, RULES_XATTR));
+        Self::parse(text.unwrap_or_default())
+    }
+
+    /// Returns the class of an inode by one of its names.
+    pub(crate) fn class_in(&self, tree: &Tree, inode: InodeId) -> Class {
+        let class_at = |at| {
+            let rule = || match self.0.is_empty() {
+                true => None,
+                false => self.class_of(&tree.path(at)?),
+            };
+            class_value(tree.inode(at)?).or_else(rule)
+        };
+        with_above(tree, inode).find_map(class_at).unwrap_or(Class::BestEffort)
+    }
+}
+
+/// Returns what of a file goes to the store.
+pub(crate) fn wish(tree: &Tree, inode: InodeId) -> DrainWish {
+    let is_cancelled = || {
+        let version = own_value(tree.inode(inode)?, CANCELLED_XATTR)?;
+        let version: u64 = std::str::from_utf8(version).ok()?.parse().ok()?;
+        Some(version == tree.content(inode)?.version())
+    };
+    let is_explicit = |at| tree.inode(at).is_some_and(|at| own_value(at, PUBLISH_XATTR).is_some());
+    if is_cancelled() == Some(true) {
+        DrainWish::Nothing
+    } else if with_above(tree, inode).any(is_explicit) {
+        DrainWish::Unseen
+    } else {
+        DrainWish::All
+    }
+}
+
 /// Returns the name of an attribute of ours.
 fn own(name: &str) -> Result<EntryName, Errno> {
     EntryName::new(name.as_bytes()).map_err(|_| Errno::INVAL)
@@ -144,9 +226,7 @@ impl Core {
 
     /// Returns the class that an inode has of its own.
     pub(crate) fn own_class(&mut self, inode: InodeId) -> Option<Class> {
-        let name = own(CLASS_XATTR).ok()?;
-        let value = self.tree().inode(inode)?.xattrs.get(&name)?;
-        std::str::from_utf8(value).ok()?.parse().ok()
+        class_value(self.tree().inode(inode)?)
     }
 
     /// Returns the directory that an inode was found in.
@@ -187,10 +267,7 @@ impl Core {
 
     /// Reads the rules that the tree has.
     pub(crate) fn load_rules(&mut self) {
-        let Ok(name) = own(RULES_XATTR) else { return };
-        let root = self.tree().inode(InodeId::ROOT);
-        let text = root.and_then(|root| root.xattrs.get(&name).cloned()).unwrap_or_default();
-        match ClassRules::parse(&text) {
+        match ClassRules::from_tree(self.tree()) {
             Ok(rules) => self.classes = rules,
             Err(why) => self.say(format!("the rules of the mount are not used: {why}")),
         }
@@ -232,7 +309,7 @@ impl Core {
             other => other?,
         }
         if is_own {
-            self.class_changed();
+            self.class_changed(inode);
         }
         Ok(())
     }
@@ -242,14 +319,35 @@ impl Core {
         let is_own = name.bytes().starts_with(OWN_NAMES);
         self.append(TreeChange::UnsetXattr { inode, name }, &[inode])?;
         if is_own {
-            self.class_changed();
+            self.class_changed(inode);
         }
         Ok(())
     }
 
-    fn class_changed(&mut self) {
+    fn class_changed(&mut self, inode: InodeId) {
         self.load_rules();
         self.lives.forget_classes();
+        self.tell_drain(|drain, tree| match tree.content(inode) {
+            Some(_) => drain.policy_changed(inode),
+            None => drain.policies_changed(),
+        });
+    }
+
+    /// Leaves the bytes that a file has now out of the store.
+    pub(crate) fn cancel(&mut self, inode: InodeId) -> Result<(), Held> {
+        let version = self.tree().content(inode).ok_or(Errno::INVAL)?.version();
+        let (name, value) = (own(CANCELLED_XATTR)?, version.to_string().into_bytes().into());
+        self.append(TreeChange::SetXattr { inode, name, value }, &[inode])?;
+        self.tell_drain(|drain, _| drain.policy_changed(inode));
+        Ok(())
+    }
+
+    /// Takes back what [`Core::cancel`] did.
+    pub(crate) fn resume(&mut self, inode: InodeId) -> Result<(), Held> {
+        match self.unset_xattr(inode, own(CANCELLED_XATTR)?) {
+            Err(Held::Errno(Errno::NODATA)) => Ok(()),
+            other => other,
+        }
     }
 
     /// Checks an attribute of Clearway's; why it is refused.
@@ -264,7 +362,16 @@ impl Core {
         if name.bytes() == RULES_XATTR.as_bytes() && inode == InodeId::ROOT {
             return ClassRules::parse(value).map(drop).map_err(|why| format!("{place}: {why}"));
         }
-        let why = if name.bytes() == CONTROL_XATTR.as_bytes() {
+        if name.bytes() == PUBLISH_XATTR.as_bytes() {
+            let is_directory = self.node_type(inode) == Some(NodeType::Directory);
+            return match (is_directory, value) {
+                (true, EXPLICIT) => Ok(()),
+                (true, _) => Err(format!("{place}: '{text}' is not 'explicit', its only value")),
+                (false, _) => Err(format!("{place} is for directories")),
+            };
+        }
+        let fixed = [CONTROL_XATTR, CANCELLED_XATTR];
+        let why = if fixed.iter().any(|fixed| name.bytes() == fixed.as_bytes()) {
             "cannot be set"
         } else {
             "is no attribute that Clearway has"

@@ -129,7 +129,7 @@ pub enum ControlRequest {
         /// The files and directories.
         paths: Vec<ControlPath>,
     },
-    /// Makes a set of files appear in the store as a whole.
+    /// Makes a set of files appear in the store as a whole, and answers when it is there.
     Publish {
         /// The files and directories.
         paths: Vec<ControlPath>,
@@ -172,6 +172,11 @@ pub enum ControlResponse {
     Status(Box<MountStatus>),
     /// A file.
     File(FileStatus),
+    /// Something that a person who waits should know.
+    Notice {
+        /// One sentence.
+        what: String,
+    },
     /// Everything that was asked is done; nothing follows.
     Done,
     /// It is not done; nothing follows.
@@ -214,6 +219,22 @@ pub struct MountStatus {
     pub cached_bytes: u64,
     /// Bytes of files that lie in the log, by class.
     pub class_bytes: std::collections::BTreeMap<Class, u64>,
+    /// Files that the store does not have as they are, by class.
+    pub class_files: std::collections::BTreeMap<Class, u64>,
+    /// Names, attributes and removals that the store lacks.
+    pub lag: u64,
+    /// How the drain is.
+    pub drain: DrainState,
+    /// Steps of the drain that are under way.
+    pub draining: u64,
+    /// Bytes that were drained since the mount began, by the class that they had then.
+    pub drained_bytes: std::collections::BTreeMap<Class, u64>,
+    /// Versions of files that the store got whole since the mount began.
+    pub drained_files: u64,
+    /// Steps of the drain that failed since the mount began.
+    pub drain_failures: u64,
+    /// The process that changes the store, if there is one.
+    pub store_process: Option<u32>,
     /// Bytes that were written since the mount began.
     pub written_bytes: u64,
     /// Bytes that were read since the mount began.
@@ -229,6 +250,31 @@ pub struct MountStatus {
     pub syncs: Histogram,
     /// Why the log takes no more changes; none while it does.
     pub stopped: Option<String>,
+}
+
+/// How the drain of a mount is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DrainState {
+    /// The store has everything that it may have.
+    #[default]
+    Idle,
+    /// It gets on.
+    Working,
+    /// Steps fail, and are tried again.
+    Failing,
+    /// The store makes no progress.
+    Parked,
+}
+
+/// Why the store does not get a file by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeftOut {
+    /// Somebody cancelled it, and it did not change since.
+    Cancelled,
+    /// It appears when it is published.
+    Unpublished,
 }
 
 /// How a file is.
@@ -248,6 +294,11 @@ pub struct FileStatus {
     pub log_bytes: u64,
     /// Whether its last change is durable in the log.
     pub is_logged: bool,
+    /// Whether the store has all of it: bytes, attributes and names, and of a directory the names in
+    /// it.
+    pub is_stored: bool,
+    /// Why the store does not get it by itself, if that is so.
+    pub left_out: Option<LeftOut>,
 }
 
 /// What an entry is.

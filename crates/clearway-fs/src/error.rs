@@ -42,6 +42,12 @@ pub enum FsError {
         /// The directory.
         path: PathBuf,
     },
+    /// The directory has no log: name that of one.
+    #[error("{path} has no log; name the directory of one", path = path.display())]
+    NotLog {
+        /// The directory.
+        path: PathBuf,
+    },
     /// An option has an impossible value.
     #[error("{0}")]
     Option(String),

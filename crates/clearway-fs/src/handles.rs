@@ -15,9 +15,24 @@ pub(crate) struct ListedEntry {
     pub(crate) name: EntryName,
 }
 
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenUsage {
+    Read,
+    Write,
+}
+
+impl OpenUsage {
+    /// Returns what flags of `open(2)` ask for.
+    pub(crate) const fn from_flags(flags: i32) -> Self {
+        // O_ACCMODE, whose zero is O_RDONLY.
+        if flags & 3 == 0 { Self::Read } else { Self::Write }
+    }
+}
+
 #[derive(Debug)]
 enum OpenNode {
-    File { inode: InodeId, has_failed: bool },
+    File { inode: InodeId, usage: OpenUsage, has_failed: bool },
     Directory { entries: Arc<Vec<ListedEntry>> },
 }
 
@@ -25,6 +40,8 @@ enum OpenNode {
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     open: BTreeMap<u64, OpenNode>,
+    /// Handles of files that are open for writing.
+    writers: BTreeMap<InodeId, u32>,
     last: u64,
 }
 
@@ -36,8 +53,11 @@ impl Handles {
     }
 
     /// Opens a file.
-    pub(crate) fn open_file(&mut self, inode: InodeId) -> u64 {
-        self.add(OpenNode::File { inode, has_failed: false })
+    pub(crate) fn open_file(&mut self, inode: InodeId, usage: OpenUsage) -> u64 {
+        if usage == OpenUsage::Write {
+            *self.writers.entry(inode).or_default() += 1;
+        }
+        self.add(OpenNode::File { inode, usage, has_failed: false })
     }
 
     /// Opens a directory.
@@ -60,15 +80,25 @@ impl Handles {
         }
     }
 
-    /// Closes a handle.
-    pub(crate) fn close(&mut self, handle: u64) {
-        self.open.remove(&handle);
+    /// Closes a handle; returns the file that nobody writes to any more by that.
+    pub(crate) fn close(&mut self, handle: u64) -> Option<InodeId> {
+        let Some(OpenNode::File { inode, usage: OpenUsage::Write, .. }) = self.open.remove(&handle)
+        else {
+            return None;
+        };
+        let writers = self.writers.get_mut(&inode)?;
+        *writers -= 1;
+        if *writers > 0 {
+            return None;
+        }
+        self.writers.remove(&inode);
+        Some(inode)
     }
 
     /// Fails the handles of files that `is_lost`.
     pub(crate) fn fail(&mut self, is_lost: impl Fn(InodeId) -> bool) {
         for node in self.open.values_mut() {
-            if let OpenNode::File { inode, has_failed } = node {
+            if let OpenNode::File { inode, has_failed, .. } = node {
                 *has_failed |= is_lost(*inode);
             }
         }
@@ -87,14 +117,17 @@ mod tests {
     #[test]
     fn fail__a_handle_fails_until_it_is_closed_and_a_later_one_does_not() {
         let mut handles = Handles::default();
-        let (lost, other) = (handles.open_file(InodeId(2)), handles.open_file(InodeId(3)));
+        let open =
+            |handles: &mut Handles, inode| handles.open_file(InodeId(inode), OpenUsage::Write);
+        let (lost, other) = (open(&mut handles, 2), open(&mut handles, 3));
         handles.fail(|inode| inode == InodeId(2));
-        let later = handles.open_file(InodeId(2));
+        let later = open(&mut handles, 2);
         assert_eq!(
             [lost, other, later].map(|handle| handles.has_failed(handle)),
             [true, false, false]
         );
-        handles.close(lost);
+        assert_eq!(handles.close(lost), None, "another handle writes to it");
         assert!(!handles.has_failed(lost));
+        assert_eq!(handles.close(later), Some(InodeId(2)));
     }
 }

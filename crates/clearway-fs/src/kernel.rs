@@ -24,17 +24,17 @@ use clearway_proto::staging::{
 };
 use fuser::{
     BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenAccMode, OpenFlags,
-    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session,
-    SessionACL, SessionUnmounter, TimeOrNow, WriteFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL,
+    SessionUnmounter, TimeOrNow, WriteFlags,
 };
 
 use crate::bytes::SeekTarget;
 use crate::classes::CLASS_XATTR;
 use crate::control::CONTROL_XATTR;
 use crate::engine::{Answer, Engine, Held};
-use crate::handles::ListedEntry;
+use crate::handles::{ListedEntry, OpenUsage};
 use crate::names::{Attributes, Maker, NamePlace, NodeType, RenameMode};
 
 /// How long the kernel may believe names and attributes: it hears of every change itself.
@@ -419,9 +419,10 @@ impl Filesystem for KernelAdaptor {
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let handle = self.engine.look(|core| core.handles.open_file(inode(ino)));
+        let usage = OpenUsage::from_flags(flags.0);
+        let handle = self.engine.look(|core| core.open_file(inode(ino), usage));
         let mut opened = FopenFlags::FOPEN_KEEP_CACHE;
-        if flags.acc_mode() == OpenAccMode::O_RDONLY {
+        if usage == OpenUsage::Read {
             // A reader waits for nothing when it closes.
             opened |= FopenFlags::FOPEN_NOFLUSH;
         }
@@ -439,10 +440,11 @@ impl Filesystem for KernelAdaptor {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.engine.read(inode(ino), offset, size, |bytes| match bytes {
+        let answer = Box::new(move |bytes: Result<&[u8], rustix::io::Errno>| match bytes {
             Ok(bytes) => reply.data(bytes),
             Err(why) => reply.error(error(why)),
         });
+        self.engine.read_for(inode(ino), offset, size, answer);
     }
 
     fn write(
@@ -499,7 +501,7 @@ impl Filesystem for KernelAdaptor {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.engine.look(|core| core.handles.close(fh.0));
+        self.engine.wait(|core| core.close_handle(fh.0));
         reply.ok();
     }
 
@@ -590,7 +592,7 @@ impl Filesystem for KernelAdaptor {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.engine.look(|core| core.handles.close(fh.0));
+        self.engine.wait(|core| core.close_handle(fh.0));
         reply.ok();
     }
 
@@ -680,7 +682,7 @@ impl Filesystem for KernelAdaptor {
         name: &OsStr,
         mode: u32,
         _umask: u32,
-        _flags: i32,
+        flags: i32,
         reply: ReplyCreate,
     ) {
         let place = match NamePlace::new(inode(parent), name.as_bytes()) {
@@ -697,7 +699,7 @@ impl Filesystem for KernelAdaptor {
         });
         self.engine.change(answer, move |core| {
             let made = core.make(&place, NodeKind::File, maker)?;
-            Ok((made, core.handles.open_file(made.inode)))
+            Ok((made, core.open_file(made.inode, OpenUsage::from_flags(flags))))
         });
     }
 

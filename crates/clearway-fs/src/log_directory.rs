@@ -30,7 +30,9 @@ pub(crate) const CONTROL_NAME: &str = "control";
 const SUPERBLOCK_BYTES: u64 = 8192;
 /// Segments of a log, at least and at most: a smaller one cannot free space, a larger one takes more
 /// descriptors than a process has.
-const SEGMENTS: std::ops::RangeInclusive<u64> = 4..=512;
+const SEGMENTS: std::ops::RangeInclusive<u64> = 4..=SEGMENTS_MAX as u64;
+/// The most segments that a log has.
+pub(crate) const SEGMENTS_MAX: usize = 512;
 /// Bytes of the smallest and largest segment: four of the longest groups, and what a place on disk
 /// can say.
 const SEGMENT_BYTES: [u64; 2] = [16 << 20, 1 << 30];

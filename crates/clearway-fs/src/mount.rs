@@ -27,7 +27,10 @@ use crate::classes::ClassRule;
 use crate::engine::{Core, Engine, Held};
 use crate::kernel::{KernelSession, KernelUnmounter};
 use crate::log_directory::{LogDirectory, LogSizes};
+use crate::names::STORE_MARK;
 use crate::server::ControlServer;
+use crate::store::StoreOptions;
+use crate::stored;
 
 pub use crate::engine::Reporter;
 pub use crate::server::StatusReader;
@@ -114,7 +117,11 @@ impl Mounted {
         let is_new = log.is_new;
         let (engine, thread) =
             Engine::open(log, options.sizes, options.memory, Arc::clone(reporter))?;
-        let outcome = prepare(&engine, options, is_new).and_then(|()| {
+        let drained = mark_store(&engine, &options.store).and_then(|()| {
+            let (store, log) = (absolute(&options.store), absolute(&options.log));
+            engine.drain_into(StoreOptions::new(store, log))
+        });
+        let outcome = drained.and_then(|()| prepare(&engine, options, is_new)).and_then(|()| {
             let names = MountNames {
                 log: absolute(&options.log),
                 store: absolute(&options.store),
@@ -170,25 +177,59 @@ impl Mounted {
 
 /// Sets what the options say about the tree.
 fn prepare(engine: &Engine, options: &MountOptions, is_new: bool) -> Result<(), FsError> {
-    let outcome = engine.look(|core| {
+    let options = options.clone();
+    let outcome = stored::change(engine, move |core| {
         if is_new {
             let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
             let now = Some(core.now());
             let set = AttributeSet { mode: None, owner: Some(owner), mtime: now, atime: now };
             core.set(InodeId::ROOT, None, set)?;
         }
-        set_classes(core, options)
+        set_classes(core, &options)
     });
-    outcome.map_err(|held| {
-        let why = match held {
-            Held::Errno(Errno::NOSPC) => {
-                "the log is full; what it has has to be drained first".to_owned()
-            }
-            Held::Errno(why) => format!("the log does not take the options of the mount: {why}"),
-            Held::Busy => "the log is busy; mount again".to_owned(),
-        };
-        FsError::Refused(why)
+    outcome.map_err(|why| {
+        FsError::Refused(match why {
+            Errno::NOSPC => "the log is full, and the store takes nothing; mount without --class and --rule, and remove files".to_owned(),
+            why => format!("the log does not take the options of the mount: {why}"),
+        })
     })
+}
+
+/// Sees that the store is that of the log, or gives it to the log if it is nobody's. What one log
+/// drains into the objects of another would be lost.
+fn mark_store(engine: &Engine, store: &Path) -> Result<(), FsError> {
+    let (log, has_objects) = engine.look(|core| {
+        let has_objects = core.tree().inodes().any(|(_, inode)| inode.has_object);
+        (format!("{:032x}\n", core.log_id().0), has_objects)
+    });
+    let mark = store.join(STORE_MARK);
+    match fs::read_to_string(&mark) {
+        Ok(found) if found == log => Ok(()),
+        Ok(_) => Err(FsError::Refused(format!(
+            "{} is the store of another log; name the store of this log, or an empty directory, or remove {STORE_MARK} there if the other log is gone",
+            store.display()
+        ))),
+        Err(why) if why.kind() == io::ErrorKind::NotFound && has_objects => {
+            Err(FsError::Refused(format!(
+                "{} is not the store of this log, which has files that are only in its store; is its file system mounted?",
+                store.display()
+            )))
+        }
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            let written = write_mark(store, &mark, &log);
+            written.map_err(FsError::at("cannot write", &mark))
+        }
+        Err(why) => Err(FsError::at("cannot read", &mark)(why)),
+    }
+}
+
+/// Writes the mark of a store, whole or not at all.
+fn write_mark(store: &Path, mark: &Path, log: &str) -> io::Result<()> {
+    let part = store.join(format!("{STORE_MARK}-new"));
+    fs::write(&part, log)?;
+    fs::File::open(&part)?.sync_all()?;
+    fs::rename(&part, mark)?;
+    fs::File::open(store)?.sync_all()
 }
 
 fn set_classes(core: &mut Core, options: &MountOptions) -> Result<(), Held> {

@@ -13,7 +13,8 @@ use clearway_proto::staging::{
 use rustix::io::Errno;
 
 use crate::engine::{Core, Held};
-use crate::handles::ListedEntry;
+use crate::handles::{ListedEntry, OpenUsage};
+use crate::store::OBJECTS_NAME;
 
 /// Set-group-ID on a directory: what is made in it gets its group.
 const SET_GROUP: u32 = 0o2000;
@@ -22,6 +23,8 @@ const SET_USER: u32 = 0o4000;
 const GROUP_EXECUTE: u32 = 0o010;
 /// The size that a directory is said to have: nothing of it lies on a disk that could be counted.
 const DIRECTORY_SIZE: u64 = 4096;
+/// The file in the root of a store that names the log that is drained into it.
+pub(crate) const STORE_MARK: &str = ".clearway-log";
 
 /// What an inode is, without its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +64,13 @@ impl NamePlace {
     pub(crate) fn new(parent: InodeId, name: &[u8]) -> Result<Self, Errno> {
         let name = EntryName::new(name).map_err(crate::engine::errno_of)?;
         Ok(Self { parent, name })
+    }
+
+    /// Checks that something can get this name: the store needs some for itself.
+    fn check_new(&self) -> Result<(), Errno> {
+        let taken = [OBJECTS_NAME, STORE_MARK];
+        let is_taken = taken.iter().any(|taken| self.name.bytes() == taken.as_bytes());
+        if self.parent == InodeId::ROOT && is_taken { Err(Errno::PERM) } else { Ok(()) }
     }
 }
 
@@ -140,6 +150,7 @@ impl Core {
         node: NodeKind,
         maker: Maker,
     ) -> Result<Attributes, Held> {
+        place.check_new()?;
         let parent = self.tree().inode(place.parent).ok_or(Errno::NOENT)?;
         let (mut gid, mut mode) = (maker.gid, maker.mode);
         if parent.mode & SET_GROUP != 0 {
@@ -170,6 +181,7 @@ impl Core {
 
     /// Gives a file another name.
     pub(crate) fn link(&mut self, inode: InodeId, place: &NamePlace) -> Result<Attributes, Held> {
+        place.check_new()?;
         let change = TreeChange::Link { inode, parent: place.parent, name: place.name.clone() };
         match self.append(change, &[inode, place.parent]) {
             Err(Held::Errno(Errno::ISDIR)) => Err(Held::Errno(Errno::PERM)),
@@ -203,6 +215,7 @@ impl Core {
         to: &NamePlace,
         mode: RenameMode,
     ) -> Result<(), Held> {
+        to.check_new()?;
         let moved = self.tree().lookup(from.parent, &from.name)?;
         let replaced = match self.tree().lookup(to.parent, &to.name) {
             Ok(_) if mode == RenameMode::KeepOther => return Err(Held::Errno(Errno::EXIST)),
@@ -277,6 +290,21 @@ impl Core {
         }
         let node = self.tree().inode(inode)?;
         Some((uid.unwrap_or(node.uid), gid.unwrap_or(node.gid)))
+    }
+
+    /// Opens a file.
+    pub(crate) fn open_file(&mut self, inode: InodeId, usage: OpenUsage) -> u64 {
+        if usage == OpenUsage::Write {
+            self.tell_drain(|drain, _| drain.opened(inode));
+        }
+        self.handles.open_file(inode, usage)
+    }
+
+    /// Closes a file or directory.
+    pub(crate) fn close_handle(&mut self, handle: u64) {
+        if let Some(inode) = self.handles.close(handle) {
+            self.tell_drain(|drain, _| drain.closed(inode));
+        }
     }
 
     /// Lists a directory for a handle.

@@ -21,18 +21,21 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use clearway_proto::base::Class;
-use clearway_proto::staging::{EntryName, InodeId, InodeKind};
+use clearway_proto::staging::{DrainWish, EntryName, InodeId, InodeKind};
 use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 
 use crate::FsError;
+use crate::classes::wish;
 use crate::control::{
-    ControlPath, ControlRequest, ControlResponse, FileKindName, FileStatus, MountStatus, PATHS_MAX,
-    SafetyLevel, SocketPath, read_line, write_line,
+    ControlPath, ControlRequest, ControlResponse, DrainState, FileKindName, FileStatus, LeftOut,
+    MountStatus, PATHS_MAX, SafetyLevel, SocketPath, read_line, write_line,
 };
-use crate::engine::{Core, CoreCounts, Engine};
+use crate::engine::{Core, CoreCounts, DrainCondition, Engine};
 use crate::log_directory::CONTROL_NAME;
 use crate::mount::MountNames;
 use crate::names::NodeType;
+use crate::stored;
 
 /// Connections at a time; one more is closed without an answer.
 const CONNECTIONS_MAX: usize = 64;
@@ -164,7 +167,7 @@ fn serve(stream: &UnixStream, shared: &ServerShared) -> io::Result<()> {
         }
         Err(why) => return Err(why),
     };
-    let end = match shared.answer(&request, &mut out)? {
+    let end = match shared.answer(&request, stream, &mut out)? {
         Ok(()) => ControlResponse::Done,
         Err(why) => ControlResponse::Refused { why },
     };
@@ -177,6 +180,7 @@ impl ServerShared {
     fn answer(
         &self,
         request: &ControlRequest,
+        stream: &UnixStream,
         out: &mut dyn Write,
     ) -> io::Result<Result<(), String>> {
         if request.paths().len() > PATHS_MAX {
@@ -207,23 +211,36 @@ impl ServerShared {
             }
             ControlRequest::Wait { until: SafetyLevel::Logged, .. } => Ok(self.wait(&found)),
             ControlRequest::SetClass { class, .. } => Ok(self.set_class(&found, *class)),
-            ControlRequest::Wait { until: SafetyLevel::Stored, .. }
-            | ControlRequest::Drain { .. }
-            | ControlRequest::Publish { .. }
-            | ControlRequest::Cancel { .. } => {
-                Ok(Err("this mount does not drain to its store".to_owned()))
+            ControlRequest::Wait { until: SafetyLevel::Stored, .. } => {
+                let inodes = stored::all_below(&self.engine, &roots(&found));
+                let listener = &mut |what: Option<&str>| listen_to(stream, out, what);
+                Ok(stored::wait(&self.engine, inodes, listener))
+            }
+            ControlRequest::Publish { .. } => {
+                let inodes = stored::all_below(&self.engine, &roots(&found));
+                let listener = &mut |what: Option<&str>| listen_to(stream, out, what);
+                Ok(stored::publish(&self.engine, inodes, listener))
+            }
+            ControlRequest::Drain { .. } => {
+                let inodes = stored::all_below(&self.engine, &roots(&found));
+                Ok(stored::hurry(&self.engine, inodes))
+            }
+            ControlRequest::Cancel { .. } => {
+                let inodes = stored::all_below(&self.engine, &roots(&found));
+                Ok(stored::cancel(&self.engine, inodes).and_then(|()| self.wait(&found)))
             }
         }
     }
 
     fn status(&self) -> MountStatus {
-        let class_bytes = self.class_bytes();
+        let (class_bytes, class_files) = self.by_class();
         let read_bytes = self.engine.bytes_read.load(Ordering::Relaxed);
         self.engine.look(|core| {
             let space = core.space();
             let (unlogged_bytes, cached_bytes) = core.memory_bytes();
             let (counts, stalled) = core.counts();
             let CoreCounts { changes, written_bytes, stalls, syncs } = counts.clone();
+            let (condition, drained, draining) = core.drain_status();
             MountStatus {
                 log: self.names.log.display().to_string(),
                 store: self.names.store.display().to_string(),
@@ -240,6 +257,14 @@ impl ServerShared {
                 unlogged_bytes,
                 cached_bytes,
                 class_bytes,
+                class_files,
+                lag: core.tree().store_lag() as u64,
+                drain: state_of(condition),
+                draining,
+                drained_bytes: drained.bytes,
+                drained_files: drained.files,
+                drain_failures: drained.failures,
+                store_process: core.store_process(),
                 written_bytes,
                 read_bytes,
                 changes,
@@ -251,10 +276,11 @@ impl ServerShared {
         })
     }
 
-    /// Returns the bytes of files in the log by class. Requests come in between, so what changes
-    /// meanwhile may be counted as it was or as it is.
-    fn class_bytes(&self) -> BTreeMap<Class, u64> {
-        let (mut bytes, mut seen) = (BTreeMap::new(), BTreeSet::new());
+    /// Returns the bytes of files in the log by class, and the files that the store lacks. Requests
+    /// come in between, so what changes meanwhile may be counted as it was or as it is.
+    fn by_class(&self) -> (BTreeMap<Class, u64>, BTreeMap<Class, u64>) {
+        let (mut bytes, mut files) = (BTreeMap::new(), BTreeMap::new());
+        let mut seen = BTreeSet::new();
         let is_directory = |kind: &InodeKind| matches!(kind, InodeKind::Directory { .. });
         let directories: Vec<InodeId> = self.engine.look(|core| {
             let inodes = core.tree().inodes();
@@ -268,10 +294,15 @@ impl ServerShared {
                     for (name, inode) in &some {
                         let in_log = core.log_bytes(*inode);
                         let links = core.tree().inode(*inode).map_or(0, |inode| inode.links);
-                        // A file with several names lies in the log once.
-                        if in_log > 0 && (links < 2 || seen.insert(*inode)) {
+                        let lacks = core
+                            .tree()
+                            .content(*inode)
+                            .is_some_and(|content| content.drained() < content.version());
+                        // A file with several names is one file.
+                        if (lacks || in_log > 0) && (links < 2 || seen.insert(*inode)) {
                             let class = core.class_at(*inode, (directory, name.clone()));
                             *bytes.entry(class).or_insert(0) += in_log;
+                            *files.entry(class).or_insert(0) += u64::from(lacks);
                         }
                     }
                     let count = some.len();
@@ -283,7 +314,7 @@ impl ServerShared {
                 }
             }
         }
-        bytes
+        (bytes, files)
     }
 
     /// Waits until what is below the paths is durable in the log: all of the log, because it is one
@@ -324,6 +355,33 @@ impl ServerShared {
             done.map_err(|why| format!("{}: {why}", path.0))
         })?;
         self.wait(found)
+    }
+}
+
+/// Tells a client that waits; whether it is still there.
+fn listen_to(stream: &UnixStream, out: &mut dyn Write, what: Option<&str>) -> bool {
+    if let Some(what) = what {
+        let notice = ControlResponse::Notice { what: what.to_owned() };
+        if write_line(&mut &mut *out, &notice).and_then(|()| out.flush()).is_err() {
+            return false;
+        }
+    }
+    let mut byte = [0; 1];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    // A client sends one line and then nothing; its end is an end of the stream.
+    !matches!(recv(stream, &mut byte, flags), Ok((_, 0)) | Err(Errno::CONNRESET))
+}
+
+fn roots(found: &[FoundPath]) -> Vec<InodeId> {
+    found.iter().map(|path| path.inode).collect()
+}
+
+const fn state_of(condition: DrainCondition) -> DrainState {
+    match condition {
+        DrainCondition::Idle => DrainState::Idle,
+        DrainCondition::Working => DrainState::Working,
+        DrainCondition::Failing => DrainState::Failing,
+        DrainCondition::Parked => DrainState::Parked,
     }
 }
 
@@ -406,6 +464,14 @@ fn file(
         None => core.class_of(inode),
     };
     let log_bytes = core.log_bytes(inode);
+    let is_stored = core.ask_drain(|drain, tree| drain.has(tree, inode)).unwrap_or(false);
+    let is_hidden =
+        core.tree().content(inode).is_some() && core.tree().stored_places(inode).next().is_none();
+    let left_out = match wish(core.tree(), inode) {
+        DrainWish::Nothing if !is_stored => Some(LeftOut::Cancelled),
+        DrainWish::Unseen if is_hidden => Some(LeftOut::Unpublished),
+        _ => None,
+    };
     Some(FileStatus {
         path,
         what,
@@ -414,5 +480,7 @@ fn file(
         version,
         log_bytes,
         is_logged: core.is_logged(inode),
+        is_stored,
+        left_out,
     })
 }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use clearway_proto::base::{Class, LocalNs};
 use clearway_proto::staging::{
-    BodyId, ByteSource, ClientId, InodeId, InodeKind, LogCommand, LogError, LogEvent, LogSpace,
-    LogState, StagingLog, Tree, TreeChange, TreeError, WallNs,
+    BodyId, ByteSource, ClientId, InodeId, InodeKind, LogCommand, LogError, LogEvent, LogId,
+    LogSpace, LogState, StagingLog, Tree, TreeChange, TreeError, WallNs,
 };
 use clearway_proto::stats::Histogram;
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
@@ -23,6 +23,7 @@ use clearway_runtime::files::FileWire;
 use clearway_runtime::waiting::{Rest, Wake};
 use rustix::io::Errno;
 
+use super::draining::{DRAIN, Draining};
 use super::life::Lives;
 use super::local_wire::LocalWire;
 use crate::arena::{Arena, Loan};
@@ -137,6 +138,12 @@ pub(crate) struct Core {
     sentences: Vec<String>,
     /// What [`LogCommand::Finish`] asked for is done.
     pub(super) is_finished: bool,
+    /// The drain; none before it begins and after it ended.
+    pub(super) draining: Option<Draining>,
+    /// Whether its thread has something to look at.
+    pub(super) has_drain_news: bool,
+    /// Sets of files that were published.
+    pub(crate) sets_ever: u64,
 }
 
 impl Core {
@@ -174,6 +181,9 @@ impl Core {
             stopped: None,
             sentences: Vec::new(),
             is_finished: false,
+            draining: None,
+            has_drain_news: false,
+            sets_ever: 0,
         };
         core.last = core.state().highest(CLIENT);
         core.durable = core.last;
@@ -186,6 +196,11 @@ impl Core {
     /// Returns the state of the log, with everything that is applied.
     pub(crate) fn state(&mut self) -> &LogState {
         self.driver.engine_mut().state()
+    }
+
+    /// Returns the name of the log.
+    pub(crate) fn log_id(&mut self) -> LogId {
+        self.driver.engine_mut().id()
     }
 
     /// Returns the tree.
@@ -224,23 +239,48 @@ impl Core {
     /// Makes a change; returns its number.
     fn offer(&mut self, change: TreeChange, class: Class, body: Span) -> Result<u64, Held> {
         let number = self.last + 1;
+        match self.offer_as(CLIENT, number, change, class, body) {
+            Ok(()) => {
+                self.last = number;
+                self.counts.changes += 1;
+                Ok(number)
+            }
+            Err(LogError::Busy) => Err(Held::Busy),
+            Err(LogError::Full) if self.may_get_space() => Err(Held::Busy),
+            Err(LogError::Full) => Err(Held::Errno(Errno::NOSPC)),
+            Err(LogError::Tree(why)) => Err(why.into()),
+            Err(_) => Err(Held::Errno(Errno::IO)),
+        }
+    }
+
+    /// Makes a change of a client under a number.
+    pub(super) fn offer_as(
+        &mut self,
+        client: ClientId,
+        number: u64,
+        change: TreeChange,
+        class: Class,
+        body: Span,
+    ) -> Result<(), LogError> {
         let now = self.wire.now();
-        let command = LogCommand::Append { client: CLIENT, number, class, change, body };
-        self.driver.command(now, command);
-        if self.state().highest(CLIENT) == number {
-            self.last = number;
-            self.counts.changes += 1;
-            return Ok(number);
+        self.driver.command(now, LogCommand::Append { client, number, class, change, body });
+        if self.state().highest(client) == number {
+            return Ok(());
         }
         // The reason is among the events, which leave with what the log wants done.
         self.refused = None;
         self.pump();
-        Err(match self.refused.take() {
-            Some(LogError::Busy) => Held::Busy,
-            Some(LogError::Full) => Held::Errno(Errno::NOSPC),
-            Some(LogError::Tree(why)) => why.into(),
-            _ => Held::Errno(Errno::IO),
-        })
+        Err(self.refused.take().unwrap_or(LogError::NotOpen))
+    }
+
+    /// Returns the time of the log's clock.
+    pub(super) fn now_local(&self) -> LocalNs {
+        self.wire.now()
+    }
+
+    /// Returns whether all changes are durable.
+    pub(super) const fn is_all_durable(&self) -> bool {
+        self.last == self.durable
     }
 
     /// Writes the bytes of `loan` at `offset` of a file.
@@ -385,10 +425,10 @@ impl Core {
             let progress = self.driver.step(&mut self.wire, &mut |event| events.push(event));
             let before = self.durable;
             self.hear();
-            if self.durable == before && self.stopped.is_none() {
-                return progress.next;
+            if self.durable != before || self.stopped.is_some() {
+                self.forget_orphans();
             }
-            self.forget_orphans();
+            // Also without a durable change of their client there may be space now.
             if !self.retry_parked() {
                 return progress.next;
             }
@@ -401,7 +441,7 @@ impl Core {
     }
 
     /// Makes the changes that waited, as far as the log takes them; whether any was.
-    fn retry_parked(&mut self) -> bool {
+    pub(super) fn retry_parked(&mut self) -> bool {
         let mut any = false;
         while let Some(mut change) = self.parked.pop_front() {
             if !change(self) {
@@ -416,7 +456,16 @@ impl Core {
     fn hear(&mut self) {
         for event in std::mem::take(&mut self.events) {
             match event {
-                LogEvent::Durable { client: CLIENT, number } => self.take_durable(number),
+                LogEvent::Durable { client: CLIENT, number } => {
+                    self.take_durable(number);
+                    self.stir_drain();
+                }
+                LogEvent::Durable { client: DRAIN, number } => {
+                    self.tell_drain(|drain, _| drain.durable(number));
+                }
+                LogEvent::Drainable { inode, version, size } => {
+                    self.tell_drain(|drain, _| drain.drainable(inode, version, size));
+                }
                 LogEvent::Refused { why, .. } => self.refused = Some(why),
                 LogEvent::Notice(why) => self.say(why.to_string()),
                 LogEvent::Stopped(why) => self.stop(why),

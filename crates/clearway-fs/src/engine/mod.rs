@@ -14,14 +14,15 @@
 //! I2. Answers are sent without the lock.
 
 mod core;
+mod draining;
 mod life;
 mod local_wire;
 #[cfg(test)]
 mod tests;
 
 use std::fs::File;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -36,10 +37,13 @@ use clearway_runtime::waiting::{REST_MAX, Rest, Wake};
 use clearway_runtime::wake_signal::WakeSignal;
 
 pub(crate) use self::core::{Answer, Core, CoreCounts, Held, errno_of};
+pub(crate) use self::draining::DrainCondition;
 use self::local_wire::LocalWire;
 use crate::FsError;
 use crate::arena::Arena;
+use crate::backing::StoreReads;
 use crate::log_directory::{LogDirectory, LogSizes};
+use crate::store::{StoreOptions, StoreReader, StoreWorker};
 
 /// Bytes of bodies in a group: the longest that there is, so that one sync covers the most.
 const BODIES_MAX: Bytes = Bytes(4 << 20);
@@ -65,6 +69,16 @@ pub(crate) struct Engine {
     pub(crate) bodies_read: Mutex<crate::bytes::BodyCache>,
     /// Bytes that readers were given.
     pub(crate) bytes_read: AtomicU64,
+    /// Opens objects of the store, once there is a drain.
+    pub(crate) reader: OnceLock<StoreReader>,
+    pub(crate) store_reads: StoreReads,
+    /// Wakes the thread of the drain.
+    drain_signal: Arc<WakeSignal>,
+    is_drain_over: AtomicBool,
+    drain_thread: Mutex<Option<JoinHandle<()>>>,
+    /// Rounds of the drain.
+    progress: Mutex<u64>,
+    progressed: Condvar,
     report: Reporter,
     is_over: Mutex<bool>,
     over: Condvar,
@@ -140,6 +154,15 @@ impl Engine {
             inodes_max: u64::from(sizes.inodes),
             bodies_read: Mutex::default(),
             bytes_read: AtomicU64::new(0),
+            reader: OnceLock::new(),
+            store_reads: StoreReads::default(),
+            drain_signal: Arc::new(
+                WakeSignal::new().map_err(FsError::system("make an event counter"))?,
+            ),
+            is_drain_over: AtomicBool::new(false),
+            drain_thread: Mutex::new(None),
+            progress: Mutex::new(0),
+            progressed: Condvar::new(),
             report,
             is_over: Mutex::new(false),
             over: Condvar::new(),
@@ -151,6 +174,20 @@ impl Engine {
             std::thread::Builder::new().name("staging-log".into()).spawn(move || shared.run());
         let thread = thread.map_err(FsError::system("start a thread"))?;
         Ok((engine, thread))
+    }
+
+    /// Begins to drain the log into a store.
+    ///
+    /// # Errors
+    /// The system has no room for a thread.
+    pub(crate) fn drain_into(self: &Arc<Self>, options: StoreOptions) -> Result<(), FsError> {
+        self.drain_by(StoreWorker::new(options, Arc::clone(&self.drain_signal))?);
+        let shared = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("staging-drain".into());
+        let thread = thread.spawn(move || shared.run_drain());
+        let thread = thread.map_err(FsError::system("start a thread"))?;
+        *self.drain_thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
     }
 
     /// Takes the lock.
@@ -222,7 +259,11 @@ impl Engine {
     /// Lets the lock go, and sends sentences and answers.
     fn send(&self, mut core: MutexGuard<'_, Core>) {
         let (due, sentences) = (core.take_due(), core.take_sentences());
+        let has_drain_news = core.draining.is_some() && core.has_drain_news;
         drop(core);
+        if has_drain_news {
+            self.drain_signal.raise();
+        }
         self.report_all(&sentences);
         due.into_iter().for_each(|answer| answer());
     }
@@ -231,6 +272,11 @@ impl Engine {
     /// once.
     fn report_all(&self, sentences: &[String]) {
         sentences.iter().for_each(|sentence| (self.report)(sentence));
+    }
+
+    /// Reports a sentence. Not under the lock.
+    pub(crate) fn say(&self, sentence: &str) {
+        (self.report)(sentence);
     }
 
     /// Drives the log until it is closed.
@@ -269,6 +315,12 @@ impl Engine {
     /// Makes everything durable, and ends the thread of the log. Waits for both; a log that is stopped
     /// ends at once.
     pub(crate) fn close(&self) {
+        self.is_drain_over.store(true, Ordering::Release);
+        self.drain_signal.raise();
+        let drain = self.drain_thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(drain) = drain {
+            let _ = drain.join();
+        }
         {
             let mut core = self.lock();
             if core.stopped().is_some() {

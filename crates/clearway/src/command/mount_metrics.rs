@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use clearway_fs::control::MountStatus;
+use std::collections::BTreeMap;
+
+use clearway_fs::control::{DrainState, MountStatus};
 use clearway_fs::mount::StatusReader;
 use clearway_proto::base::Class;
 
@@ -68,6 +70,41 @@ const CLASS_BYTES: MetricTitle = MetricTitle {
     help: "Bytes of files in the log, by the class of their traffic.",
     unit: MetricUnit::Bytes,
 };
+const CLASS_FILES: MetricTitle = MetricTitle {
+    name: "staging_class_files",
+    help: "Files that the store does not have as they are, by the class of their traffic.",
+    unit: MetricUnit::Number,
+};
+const LAG: MetricTitle = MetricTitle {
+    name: "staging_lag",
+    help: "Names, attributes and removals that the store lacks.",
+    unit: MetricUnit::Number,
+};
+const DRAIN: MetricTitle = MetricTitle {
+    name: "staging_drain_state",
+    help: "1 for what the drain is: idle, working, failing, or parked because the store makes no progress.",
+    unit: MetricUnit::Number,
+};
+const DRAINING: MetricTitle = MetricTitle {
+    name: "staging_draining_steps",
+    help: "Steps of the drain that are under way.",
+    unit: MetricUnit::Number,
+};
+const DRAINED: MetricTitle = MetricTitle {
+    name: "staging_drained",
+    help: "Bytes that were copied to the store, by the class that they had then.",
+    unit: MetricUnit::Bytes,
+};
+const DRAINED_FILES: MetricTitle = MetricTitle {
+    name: "staging_drained_files",
+    help: "Versions of files that the store got whole.",
+    unit: MetricUnit::Number,
+};
+const DRAIN_FAILURES: MetricTitle = MetricTitle {
+    name: "staging_drain_failures",
+    help: "Steps of the drain that failed; they are tried again.",
+    unit: MetricUnit::Number,
+};
 const INODES: MetricTitle = MetricTitle {
     name: "staging_inodes",
     help: "Files, directories and links.",
@@ -111,11 +148,29 @@ fn write_status(status: &MountStatus, sheet: &mut MetricSheet<'_>) -> fmt::Resul
         ("retired", status.segments_retired),
     ];
     sheet.gauges(&SEGMENTS, segments.map(|(state, count)| (label("state", state), count)))?;
-    let classes = Class::ALL.map(|class| {
-        let bytes = status.class_bytes.get(&class).copied().unwrap_or(0);
-        (label("class", class.name()), bytes)
-    });
-    sheet.gauges(&CLASS_BYTES, classes)?;
+    let by_class = |figures: &BTreeMap<Class, u64>| {
+        Class::ALL.map(|class| {
+            let figure = figures.get(&class).copied().unwrap_or(0);
+            (label("class", class.name()), figure)
+        })
+    };
+    sheet.gauges(&CLASS_BYTES, by_class(&status.class_bytes))?;
+    sheet.gauges(&CLASS_FILES, by_class(&status.class_files))?;
+    sheet.gauge(&LAG, status.lag)?;
+    let states = [
+        ("idle", DrainState::Idle),
+        ("working", DrainState::Working),
+        ("failing", DrainState::Failing),
+        ("parked", DrainState::Parked),
+    ];
+    sheet.gauges(
+        &DRAIN,
+        states.map(|(name, state)| (label("state", name), u64::from(status.drain == state))),
+    )?;
+    sheet.gauge(&DRAINING, status.draining)?;
+    sheet.counters(&DRAINED, by_class(&status.drained_bytes))?;
+    sheet.counter(&DRAINED_FILES, status.drained_files)?;
+    sheet.counter(&DRAIN_FAILURES, status.drain_failures)?;
     sheet.gauge(&INODES, status.inodes)?;
     sheet.gauge(&INODES_LIMIT, status.inodes_max)?;
     sheet.gauge(&STOPPED, u64::from(status.stopped.is_some()))

@@ -1,5 +1,6 @@
 //! `clearway stage`: asks mounts how their files are, and sets what happens to them.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -7,9 +8,10 @@ use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
 use clearway_fs::client::ControlClient;
 use clearway_fs::control::{
-    ControlPath, ControlRequest, ControlResponse, FileKindName, FileStatus, MountStatus, PATHS_MAX,
-    SafetyLevel,
+    ControlPath, ControlRequest, ControlResponse, DrainState, FileKindName, FileStatus, LeftOut,
+    MountStatus, PATHS_MAX, SafetyLevel,
 };
+use clearway_fs::inspect::{LogInspection, inspect};
 use clearway_proto::base::{Bytes, Class, Nanos};
 use clearway_proto::stats::{Quantile, QuantileValue};
 use clearway_runtime::launch::escaped;
@@ -20,7 +22,7 @@ use crate::run::exit::Exit;
 /// Files of a mounted log.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StageCommand {
-    /// Show the space, memory and classes of a mount.
+    /// Show the space, memory, classes and drain of a mount.
     Status {
         /// A path on the mount.
         #[arg(default_value = ".")]
@@ -34,6 +36,8 @@ pub(crate) enum StageCommand {
     /// Show files: class, bytes in the log, version and safety.
     Stat(PathFlags),
     /// Wait until files are safe; a directory stands for everything below it.
+    ///
+    /// With `stored`, this waits as long as the store makes no progress, and says so.
     Wait {
         /// Wait until they survive the end of the machine (logged), or the loss of the log too
         /// (stored).
@@ -43,19 +47,22 @@ pub(crate) enum StageCommand {
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
-    /// Drain files to the store before others.
+    /// Drain files to the store before others of their class; what was cancelled is taken in again.
     Drain {
         /// The files and directories.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
-    /// Make a set of files appear in the store as a whole.
+    /// Make a set of files appear in the store as a whole, and wait until it is there.
+    ///
+    /// The store must not show any of them yet: set user.clearway.publish=explicit on their directory
+    /// before they are made.
     Publish {
         /// The files and directories.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
-    /// Leave files out of the store until they change again.
+    /// Leave files out of the store until they change again; what it has already stays there.
     Cancel {
         /// The files and directories.
         #[arg(required = true)]
@@ -70,6 +77,14 @@ pub(crate) enum StageCommand {
         /// The files and directories.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
+    },
+    /// Look at a log that is not mounted, and change nothing. Exit status 3: there are findings.
+    Fsck {
+        /// The directory of the log.
+        log: PathBuf,
+        /// Write JSON instead of a list.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -130,6 +145,7 @@ pub(crate) fn command(command: StageCommand) -> Result<Exit> {
         StageCommand::SetClass { class: ClassChoice(class), paths } => {
             ask(&paths, |paths| ControlRequest::SetClass { paths, class }, |_| Ok(()))?;
         }
+        StageCommand::Fsck { log, json } => return fsck(&log, json),
     }
     Ok(Exit::Good)
 }
@@ -140,6 +156,14 @@ fn ask(
     request: impl Fn(Vec<ControlPath>) -> ControlRequest,
     mut take: impl FnMut(ControlResponse) -> Result<()>,
 ) -> Result<()> {
+    let mut take = |response| match response {
+        ControlResponse::Notice { what } => {
+            // Nobody reads it: the answer comes all the same.
+            let _ = writeln!(io::stderr(), "clearway: {}", escaped(&what));
+            Ok(())
+        }
+        response => take(response),
+    };
     let found: Vec<(ControlClient, ControlPath)> =
         paths.iter().map(|path| ControlClient::find(path)).collect::<Result<_, _>>()?;
     for of_mount in found.chunk_by(|(one, _), (other, _)| one == other) {
@@ -180,7 +204,7 @@ fn page(status: &MountStatus) -> String {
             Bytes(used),
             Bytes(status.log_bytes)
         ),
-        format!("store    {}", escaped(&status.store)),
+        format!("store    {}: {}", escaped(&status.store), drain_words(status)),
         format!("inodes   {} of {} used", status.inodes, status.inodes_max),
         format!(
             "memory   {} not on the disk yet, {} for readers",
@@ -205,11 +229,78 @@ fn page(status: &MountStatus) -> String {
     if status.segments_retired > 0 {
         lines.push(format!("retired  {} segments, where the disk failed", status.segments_retired));
     }
-    for (class, bytes) in &status.class_bytes {
-        lines.push(format!("         {class}: {} in the log", Bytes(*bytes)));
+    for class in Class::ALL {
+        let of = |by_class: &BTreeMap<Class, u64>| by_class.get(&class).copied().unwrap_or(0);
+        let [bytes, files, drained] =
+            [&status.class_bytes, &status.class_files, &status.drained_bytes].map(of);
+        if bytes + files + drained > 0 {
+            lines.push(format!(
+                "         {class}: {} in the log, {files} files not in the store, {} drained",
+                Bytes(bytes),
+                Bytes(drained)
+            ));
+        }
     }
     if let Some(why) = &status.stopped {
         lines.push(format!("stopped  {}", escaped(why)));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Returns how the drain is, for a person.
+fn drain_words(status: &MountStatus) -> String {
+    let what = match status.drain {
+        DrainState::Idle if status.lag == 0 => return "has everything".to_owned(),
+        DrainState::Idle => "idle",
+        DrainState::Working => "drains",
+        DrainState::Failing => "steps fail and are tried again",
+        DrainState::Parked => "makes no progress",
+    };
+    format!("{what}, {} differences, {} steps under way", status.lag, status.draining)
+}
+
+/// Looks at a log.
+fn fsck(log: &Path, json: bool) -> Result<Exit> {
+    let found = inspect(log)?;
+    print(&if json { json_text(&found)? } else { findings(&found) })?;
+    Ok(if found.is_clean() { Exit::Good } else { Exit::Congested })
+}
+
+/// Returns what is in a log and what is wrong with it, for a person.
+fn findings(found: &LogInspection) -> String {
+    let mut lines = vec![format!(
+        "log      {}: {} segments of {}",
+        escaped(&found.log),
+        found.segments,
+        Bytes(found.segment_bytes)
+    )];
+    if let Some(why) = &found.refused {
+        lines.push(format!("damaged  {}; it cannot be mounted", escaped(why)));
+        return lines.join("\n") + "\n";
+    }
+    lines.push(format!(
+        "groups   up to {}, {} in a snapshot, opened {} times",
+        found.last_group, found.snapshot_group, found.epoch
+    ));
+    lines.push(format!("inodes   {}", found.inodes));
+    lines.push(format!(
+        "store    lacks {} files and {} differences in all",
+        found.undrained_files, found.lag
+    ));
+    for (class, bytes) in &found.class_bytes {
+        lines.push(format!("         {class}: {} in the log", Bytes(*bytes)));
+    }
+    if found.has_torn_tail {
+        lines.push(
+            "torn     the last group was not written whole; nobody was told that it is durable"
+                .to_owned(),
+        );
+    }
+    if found.segments_retired > 0 {
+        lines.push(format!("retired  {} segments, where the disk failed", found.segments_retired));
+    }
+    for path in &found.damaged {
+        lines.push(format!("damaged  {}: reading its bytes fails", escaped(&path.0)));
     }
     lines.join("\n") + "\n"
 }
@@ -242,7 +333,13 @@ fn line(file: &FileStatus) -> String {
         FileKindName::Symlink => 'l',
         FileKindName::Special => 's',
     };
-    let safety = if file.is_logged { "logged" } else { "memory" };
+    let safety = match file {
+        FileStatus { is_stored: true, .. } => "stored",
+        FileStatus { is_logged: false, .. } => "memory",
+        FileStatus { left_out: Some(LeftOut::Cancelled), .. } => "cancelled",
+        FileStatus { left_out: Some(LeftOut::Unpublished), .. } => "unpublished",
+        _ => "logged",
+    };
     let path = if file.path.0.is_empty() { "." } else { &file.path.0 };
     let (size, log) = (Bytes(file.size), Bytes(file.log_bytes));
     format!("{kind} {safety} {:<11} {size:>9} {log:>9} {}\n", file.class, escaped(path))

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clearway_proto::base::{RandomKey, RandomStream};
 
+use super::drained::assert_same;
 use super::{StagingPlace, staged};
 
 /// Operations of a seed.
@@ -151,6 +152,8 @@ fn mount__random_operations_have_the_answers_of_another_file_system() {
         let _ = fs::remove_dir_all(&other);
         fs::create_dir_all(&other).expect("a directory");
         let _ = fs::remove_dir_all(place.path("log"));
+        fs::remove_dir_all(place.path("store")).expect("removed");
+        fs::create_dir(place.path("store")).expect("a directory");
         if !place.mount(&[]) {
             break;
         }
@@ -176,6 +179,7 @@ fn mount__random_operations_have_the_answers_of_another_file_system() {
                 compare(&mounted, &other, &format!("seed {seed}, step {number}"));
             }
         }
+        assert_same(&place);
         place.umount();
     }
     let _ = fs::remove_dir_all(&other);

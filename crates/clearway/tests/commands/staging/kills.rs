@@ -6,6 +6,9 @@
 //! *acknowledged*; what it asked for is *issued*. After a kill each block has a number between the two.
 //! A second kind of file is replaced by a rename, as programs do it: under its name there is always one
 //! whole version, at least the last acknowledged one.
+//!
+//! The drain runs all the time. What a writer waited for until it is stored is in the store, block for
+//! block; in the end the store has all that the mount has.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -16,13 +19,14 @@ use std::sync::mpsc::{Sender, channel};
 
 use clearway_proto::base::{RandomKey, RandomStream, crc32c};
 
-use super::StagingPlace;
+use super::drained::assert_same;
+use super::{StagingPlace, stage};
 
 const WRITERS: u64 = 3;
 const BLOCKS: u64 = 24;
 const BLOCK: usize = 4096;
 /// Rounds of a usual test run; `CLEARWAY_KILL_ROUNDS` asks for more.
-const ROUNDS: u64 = 10;
+const ROUNDS: u64 = 50;
 
 /// Numbers of a block or version.
 #[derive(Clone, Copy, Default)]
@@ -66,7 +70,7 @@ fn number_of(bytes: &[u8], file: u64, block: u64) -> Result<u64, String> {
 
 /// Writes until the mount is gone; says each step to `steps`.
 fn work(
-    directory: &Path,
+    (directory, store): (&Path, &Path),
     writer: u64,
     mut stream: RandomStream,
     state: &mut WriterState,
@@ -74,13 +78,31 @@ fn work(
 ) -> io::Result<()> {
     loop {
         let file = writer * 10 + stream.below(3);
-        if stream.below(4) == 0 {
+        if stream.below(20) == 0 {
+            wait_until_stored((directory, store), file, state);
+        } else if stream.below(4) == 0 {
             replace(directory, file, state)?;
         } else {
             rewrite(directory, file, &mut stream, state)?;
         }
         // The test counts steps no more once it has killed the mount.
         let _ = steps.send(());
+    }
+}
+
+/// Waits until a file is in the store, and looks at it there.
+fn wait_until_stored((directory, store): (&Path, &Path), file: u64, state: &WriterState) {
+    let name = format!("blocks-{file}");
+    let path = directory.join(&name);
+    if !stage(&["wait", "--until", "stored"], &[&path]).status.success() {
+        // There is no such file yet, or no mount any more.
+        return;
+    }
+    let bytes = fs::read(store.join(&name)).expect("it is there");
+    for ((of, block), known) in state.blocks.iter().filter(|((of, _), _)| *of == file) {
+        let at = *block as usize * BLOCK;
+        let found = bytes.get(at..at + BLOCK).map_or(Ok(0), |bytes| number_of(bytes, *of, *block));
+        assert_eq!(found, Ok(known.acknowledged), "block {block} of {name} in the store");
     }
 }
 
@@ -189,11 +211,12 @@ fn kill__nothing_that_was_acknowledged_is_lost_at_any_point() {
         let (sender, receiver) = channel();
         std::thread::scope(|scope| {
             for (writer, state) in (0..).zip(&mut states) {
-                let directory = place.on_mount(&format!("writer-{writer}"));
+                let name = format!("writer-{writer}");
+                let places = (place.on_mount(&name), place.path("store").join(&name));
                 let stream = key.node(writer).stream();
                 let sender = sender.clone();
                 scope.spawn(move || {
-                    let ended = work(&directory, writer, stream, state, &sender);
+                    let ended = work((&places.0, &places.1), writer, stream, state, &sender);
                     let why = ended.expect_err("the mount ends").raw_os_error();
                     let gone = [nix::libc::ENOTCONN, nix::libc::ECONNABORTED, nix::libc::EIO];
                     assert!(gone.contains(&why.unwrap_or(0)), "{why:?}");
@@ -209,5 +232,6 @@ fn kill__nothing_that_was_acknowledged_is_lost_at_any_point() {
         check(&place.on_mount(&format!("writer-{writer}")), state).expect("after the last kill");
         assert!(state.number > 0);
     }
+    assert_same(&place);
     place.umount();
 }

@@ -45,6 +45,8 @@ fn agree(scraped: &Scraped, status: &serde_json::Value) -> bool {
         ("staging_log_segments{state=\"used\"}", said("segments") - said("segments_free")),
         ("staging_log_segments{state=\"free\"}", said("segments_free")),
         ("staging_log_segments{state=\"retired\"}", said("segments_retired")),
+        ("staging_lag", said("lag")),
+        ("staging_drained_files_total", said("drained_files")),
         ("staging_inodes", said("inodes")),
         ("staging_inodes_limit", said("inodes_max")),
         ("staging_stopped", f64::from(u8::from(!status["stopped"].is_null()))),
@@ -55,8 +57,19 @@ fn agree(scraped: &Scraped, status: &serde_json::Value) -> bool {
     figures.iter().all(|(name, value)| scraped.get(name) == *value)
         && scraped.get("staging_sync_seconds_count") == syncs
         && classes.iter().all(|class| {
-            let bytes = status["class_bytes"][class].as_f64().unwrap_or(0.0);
-            scraped.get(&format!("staging_class_bytes{{class=\"{class}\"}}")) == bytes
+            let figures = [
+                ("staging_class_bytes", "class_bytes"),
+                ("staging_class_files", "class_files"),
+                ("staging_drained_bytes_total", "drained_bytes"),
+            ];
+            figures.iter().all(|(name, field)| {
+                let figure = status[field][class].as_f64().unwrap_or(0.0);
+                scraped.get(&format!("{name}{{class=\"{class}\"}}")) == figure
+            })
+        })
+        && ["idle", "working", "failing", "parked"].iter().all(|state| {
+            let is_it = f64::from(u8::from(status["drain"] == *state));
+            scraped.get(&format!("staging_drain_state{{state=\"{state}\"}}")) == is_it
         })
 }
 
@@ -77,6 +90,7 @@ fn agreed(place: &StagingPlace, address: &str) -> Scraped {
 fn metrics__figures_of_a_mount_are_those_of_its_status() {
     let Some(mut place) = StagingPlace::new() else { return };
     let Some(address) = mounted(&mut place) else { return };
+    place.hide_store();
     fs::create_dir(place.on_mount("ckpt")).expect("made");
     fs::write(place.on_mount("ckpt/a"), vec![1; 300_000]).expect("written");
     fs::hard_link(place.on_mount("ckpt/a"), place.on_mount("ckpt/same")).expect("linked");
@@ -97,6 +111,14 @@ fn metrics__figures_of_a_mount_are_those_of_its_status() {
     staged(&["set-class", "scavenger"], &[&place.on_mount("ckpt/a")]);
     let scraped = agreed(&place, &address);
     assert_eq!(scraped.get("staging_class_bytes{class=\"scavenger\"}"), 300_000.0);
+    assert_eq!(scraped.get("staging_class_files{class=\"scavenger\"}"), 1.0);
+    place.show_store();
+    staged(&["wait", "--until", "stored"], &[&place.path("mnt")]);
+    let scraped = agreed(&place, &address);
+    assert_eq!(scraped.get("staging_class_bytes{class=\"scavenger\"}"), 0.0);
+    assert_eq!(scraped.get("staging_drained_bytes_total{class=\"scavenger\"}"), 300_000.0);
+    assert_eq!(scraped.get("staging_drained_bytes_total{class=\"best-effort\"}"), 5600.0);
+    assert_eq!(scraped.get("staging_drain_state{state=\"idle\"}"), 1.0);
     place.umount();
     assert!(Scraped::from_address(&address).is_none(), "it ends with the mount");
 }

@@ -1,0 +1,423 @@
+//! Drains the log: gives the engine of the drain its news, a worker its steps, and the log the records.
+//!
+//! # Model
+//! ```text
+//!   log events --news--> round of the drain thread --steps--> worker --> store
+//!                         |   ^                                  |
+//!                      records +-------------- ends -------------+
+//! ```
+//! Requests and the thread of the log only note that there is news; a thread of its own looks at it
+//! under the lock. After a round it rests for some times as long as the round took, so that a long
+//! list of differences takes the lock for a part of the time only.
+//!
+//! # Invariants
+//! I1. No call to the store is made under the lock, and none by the mount but those of readers.
+//! I2. A change that found the log full waits only as long as the store gets on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clearway_proto::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos};
+use clearway_proto::flow::ServiceShare;
+use clearway_proto::staging::{
+    ClientId, DrainNotice, InodeId, LogError, StepEnd, StoreDrain, StoreDrainConfig, StorePath,
+    StoreStep, StoreTask, Tree, TreeChange,
+};
+use clearway_proto::wire::Span;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Engine;
+use super::core::Core;
+use crate::store::StoreWorker;
+
+/// The client whose calls are the records of the drain.
+pub(super) const DRAIN: ClientId = ClientId(2);
+/// Files that are copied at a time, and other steps: what a worker does at a time.
+const FILES: u32 = 4;
+const NAMES: u32 = 4;
+/// Bytes of one pass: long enough for the disk, short enough that a change of class is soon felt.
+const PASS: Bytes = Bytes(64 << 20);
+/// How long what failed is left alone.
+const PAUSE: Nanos = Nanos::from_secs(1);
+/// How long steps may fail until changes do not wait for the store any more.
+const FAILING_MAX: Nanos = Nanos::from_secs(5);
+/// How long the thread rests after a round, in rounds.
+const REST_ROUNDS: u32 = 4;
+const REST_MAX: Duration = Duration::from_secs(1);
+/// Paths that a sentence was said for, at most.
+const SAID_MAX: usize = 1000;
+/// Weights of the classes: urgent ones get most of the store, and none starves.
+const WEIGHTS: [(Class, u32); 5] = [
+    (Class::Control, 16),
+    (Class::LowLatency, 8),
+    (Class::BestEffort, 4),
+    (Class::Bulk, 2),
+    (Class::Scavenger, 1),
+];
+
+/// What was drained since the mount began.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DrainCounts {
+    /// Bytes that were copied, by the class that they had then.
+    pub(crate) bytes: BTreeMap<Class, u64>,
+    /// Versions of files that the store got whole.
+    pub(crate) files: u64,
+    /// Steps that failed.
+    pub(crate) failures: u64,
+}
+
+/// How the drain is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DrainCondition {
+    /// There is nothing to do.
+    Idle,
+    /// It gets on.
+    Working,
+    /// Steps fail, and none succeeded since.
+    Failing,
+    /// The store makes no progress.
+    Parked,
+}
+
+/// The drain of a mount.
+pub(super) struct Draining {
+    pub(super) drain: StoreDrain,
+    worker: StoreWorker,
+    /// Class and bytes of the copies under way, by step.
+    copies: BTreeMap<u64, (Class, u64)>,
+    /// Files that come before others.
+    pub(super) urgent: BTreeSet<InodeId>,
+    counts: DrainCounts,
+    /// Since when steps fail, if none succeeded since.
+    failing_since: Option<LocalNs>,
+    /// Causes that an operator knows of, and paths.
+    said_faults: BTreeSet<String>,
+    said_paths: BTreeSet<String>,
+    is_parked_said: bool,
+}
+
+impl Draining {
+    fn new(worker: StoreWorker, recorded: u64, tree: &Tree) -> Self {
+        let share = |weight| ServiceShare { reservation: BitsPerSec(0), weight, limit: None };
+        let config = StoreDrainConfig {
+            files: FILES,
+            names: NAMES,
+            pass: PASS,
+            pause: PAUSE,
+            shares: WEIGHTS.map(|(class, weight)| (class, share(weight))).to_vec(),
+            recorded,
+        };
+        Self {
+            drain: StoreDrain::new(config, tree),
+            worker,
+            copies: BTreeMap::new(),
+            urgent: BTreeSet::new(),
+            counts: DrainCounts::default(),
+            failing_since: None,
+            said_faults: BTreeSet::new(),
+            said_paths: BTreeSet::new(),
+            is_parked_said: false,
+        }
+    }
+
+    fn condition(&self) -> DrainCondition {
+        if self.drain.is_parked() {
+            DrainCondition::Parked
+        } else if self.failing_since.is_some() {
+            DrainCondition::Failing
+        } else if self.drain.is_idle() && self.drain.deadline().is_none() {
+            DrainCondition::Idle
+        } else {
+            DrainCondition::Working
+        }
+    }
+
+    /// Takes the ends of steps.
+    fn take_ends(&mut self, now: LocalNs) {
+        while let Some((number, end)) = self.worker.poll() {
+            let copied = self.copies.remove(&number);
+            if let StepEnd::Done | StepEnd::DoneBeside = end {
+                self.failing_since = None;
+                if let Some((class, bytes)) = copied {
+                    *self.counts.bytes.entry(class).or_default() += bytes;
+                }
+            } else {
+                self.failing_since.get_or_insert(now);
+                self.counts.failures += 1;
+            }
+            self.drain.end(now, number, end);
+        }
+    }
+
+    fn begin(&mut self, task: StoreTask) {
+        if let StoreStep::Copy { pieces, .. } = &task.step {
+            let bytes = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
+            self.copies.insert(task.number, (task.class, bytes));
+        }
+        self.worker.begin(task);
+    }
+
+    /// Returns what an operator should read: a cause once, until all is well again.
+    fn sentences(&mut self) -> Vec<String> {
+        let mut sentences = Vec::new();
+        while let Some(notice) = self.drain.take_notice() {
+            match notice {
+                DrainNotice::Failed { step, fault } => {
+                    if self.said_faults.insert(fault.to_string()) {
+                        let what = describe(&step);
+                        sentences.push(format!(
+                            "the store: cannot {what}: {fault}; it is tried again until it works"
+                        ));
+                    }
+                }
+                DrainNotice::Stranger { step } => {
+                    let place = place_of(&step).unwrap_or_else(|| "a name".to_owned());
+                    if self.said_paths.len() < SAID_MAX && self.said_paths.insert(place.clone()) {
+                        sentences.push(format!(
+                            "the store: somebody else made what was at {place}; it is kept there or beside it, as {place}.stranger"
+                        ));
+                    }
+                }
+                DrainNotice::Parked if !self.is_parked_said => {
+                    self.is_parked_said = true;
+                    sentences.push(
+                        "the store makes no progress; files stay in the log, and it is tried again"
+                            .to_owned(),
+                    );
+                }
+                DrainNotice::Parked | DrainNotice::Published(_) => {}
+            }
+        }
+        let is_well = self.failing_since.is_none() && self.drain.deadline().is_none();
+        if is_well && (self.is_parked_said || !self.said_faults.is_empty()) {
+            (self.is_parked_said, self.said_faults) = (false, BTreeSet::new());
+            sentences.push("the store works again".to_owned());
+        }
+        sentences
+    }
+}
+
+fn shown(path: &StorePath) -> String {
+    let names: Vec<_> =
+        path.names.iter().map(|name| String::from_utf8_lossy(name.bytes())).collect();
+    format!("/{}", names.join("/"))
+}
+
+/// Returns the place that a step is about.
+fn place_of(step: &StoreStep) -> Option<String> {
+    match step {
+        StoreStep::Link { to: at, .. }
+        | StoreStep::MakeDirectory { at }
+        | StoreStep::MoveDirectory { to: at, .. }
+        | StoreStep::Unlink { at }
+        | StoreStep::RemoveDirectory { at }
+        | StoreStep::Settle { at, .. } => Some(shown(at)),
+        _ => None,
+    }
+}
+
+/// Returns what a step does, to be read behind "cannot".
+fn describe(step: &StoreStep) -> String {
+    let place = place_of(step).unwrap_or_default();
+    match step {
+        StoreStep::Sweep { .. } => "look at its objects".to_owned(),
+        StoreStep::Copy { inode, .. } => format!("copy the file with inode {}", inode.0),
+        StoreStep::Make { inode, .. } => format!("make the object of inode {}", inode.0),
+        StoreStep::Settle { .. } => format!("set the attributes of {place}"),
+        StoreStep::Link { .. } | StoreStep::MakeDirectory { .. } => format!("make {place}"),
+        StoreStep::MoveDirectory { .. } => format!("move a directory to {place}"),
+        StoreStep::Unlink { .. } | StoreStep::RemoveDirectory { .. } => format!("remove {place}"),
+        StoreStep::DropOld { .. } | StoreStep::Drop { .. } => "remove an object".to_owned(),
+        StoreStep::SyncDirectories { .. } => "sync directories".to_owned(),
+    }
+}
+
+impl Core {
+    /// Notes that the drain has something to look at.
+    pub(super) fn stir_drain(&mut self) {
+        if let Some(draining) = &mut self.draining {
+            draining.drain.stir();
+            self.has_drain_news = true;
+        }
+    }
+
+    /// Gives the engine of the drain what `tell` has for it, if there is one.
+    pub(crate) fn tell_drain(&mut self, tell: impl FnOnce(&mut StoreDrain, &Tree)) {
+        if let Some(draining) = &mut self.draining {
+            tell(&mut draining.drain, self.driver.engine_mut().state().tree());
+            self.has_drain_news = true;
+        }
+    }
+
+    /// Returns what `ask` finds in the engine of the drain; `None` when nothing is drained.
+    pub(crate) fn ask_drain<T>(&mut self, ask: impl FnOnce(&StoreDrain, &Tree) -> T) -> Option<T> {
+        let draining = self.draining.as_ref()?;
+        Some(ask(&draining.drain, self.driver.engine_mut().state().tree()))
+    }
+
+    /// Drains a file before others of its class.
+    pub(crate) fn hurry(&mut self, inode: InodeId) {
+        if let Some(draining) = &mut self.draining {
+            draining.urgent.insert(inode);
+            draining.drain.policy_changed(inode);
+            self.has_drain_news = true;
+        }
+    }
+
+    /// Returns how the drain is, and what it did.
+    pub(crate) fn drain_status(&self) -> (DrainCondition, DrainCounts, u64) {
+        match &self.draining {
+            Some(draining) => {
+                let under_way = draining.drain.under_way() as u64;
+                (draining.condition(), draining.counts.clone(), under_way)
+            }
+            None => (DrainCondition::Idle, DrainCounts::default(), 0),
+        }
+    }
+
+    /// Returns the child process that changes the store.
+    pub(crate) fn store_process(&self) -> Option<u32> {
+        self.draining.as_ref()?.worker.process()
+    }
+
+    /// Returns whether a full log may have space soon: the store gets on, and something is left that
+    /// it can have.
+    pub(crate) fn may_get_space(&mut self) -> bool {
+        let now = self.now_local();
+        let is_moving = !self.is_all_durable() || self.driver.engine_mut().frees_space();
+        let Some(draining) = &self.draining else { return false };
+        let is_failing = draining.failing_since.is_some_and(|since| now.since(since) > FAILING_MAX);
+        let has_work = !draining.drain.is_idle() || draining.drain.deadline().is_some();
+        !draining.drain.is_parked() && !is_failing && (is_moving || has_work)
+    }
+
+    /// Does all that the drain can do now; returns when to do it again.
+    fn drain_round(&mut self) -> Option<LocalNs> {
+        self.has_drain_news = false;
+        let now = self.now_local();
+        self.draining.as_mut()?.take_ends(now);
+        while self.append_record() {}
+        while let Some(task) = self.next_task(now) {
+            self.draining.as_mut()?.begin(task);
+            // A decision may be a record.
+            while self.append_record() {}
+        }
+        while self.append_record() {}
+        let draining = self.draining.as_mut()?;
+        let sentences = draining.sentences();
+        let deadline = draining.drain.deadline();
+        sentences.into_iter().for_each(|sentence| self.say(sentence));
+        self.retry_parked();
+        deadline
+    }
+
+    fn next_task(&mut self, now: LocalNs) -> Option<StoreTask> {
+        let Self { draining, driver, classes, .. } = self;
+        let Draining { drain, urgent, .. } = draining.as_mut()?;
+        let log = driver.engine_mut();
+        let policy = |tree: &Tree, inode| classes.drain_policy(tree, inode, urgent);
+        drain.next_task(now, log.state(), log.durable(), &policy)
+    }
+
+    /// Appends a record of the drain; whether there may be another one.
+    fn append_record(&mut self) -> bool {
+        let Some((number, change)) = self.draining.as_ref().and_then(|d| d.drain.next_record())
+        else {
+            return false;
+        };
+        let drained = match &change {
+            TreeChange::Drained { inode, .. } => Some(*inode),
+            _ => None,
+        };
+        let outcome = self.offer_as(DRAIN, number, change, Class::BestEffort, Span::EMPTY);
+        let is_whole = |core: &mut Self, inode| {
+            let content = core.tree().content(inode);
+            content.is_none_or(|content| content.drained() == content.version())
+        };
+        let whole = drained.filter(|inode| outcome.is_ok() && is_whole(self, *inode));
+        let Some(draining) = &mut self.draining else { return false };
+        if let Some(inode) = whole {
+            draining.urgent.remove(&inode);
+            draining.counts.files += 1;
+        }
+        draining.drain.record_taken(outcome);
+        // What the log takes later is offered again when something is durable.
+        !matches!(
+            outcome,
+            Err(LogError::Full | LogError::Busy | LogError::NotOpen | LogError::Stopped(_))
+        )
+    }
+
+    /// Gives up sets that a crash left without some of their members.
+    fn release_torn_sets(&mut self) {
+        let mut sets: BTreeMap<u64, u64> = BTreeMap::new();
+        for (_, member) in self.tree().members().filter(|(_, member)| member.published.is_none()) {
+            *sets.entry(member.set).or_default() += 1;
+        }
+        for (set, count) in sets {
+            if crate::stored::members_of(set) != count {
+                // Where it cannot be recorded now, it is a set of fewer members at the next mount too.
+                let _ = self.append(TreeChange::Release { set }, &[]);
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Drains the log by `worker` until the engine is closed.
+    pub(crate) fn drain_by(&self, worker: StoreWorker) {
+        let _ = self.reader.set(worker.reader());
+        self.look(|core| {
+            core.release_torn_sets();
+            let recorded = core.state().highest(DRAIN);
+            let draining = Draining::new(worker, recorded, core.tree());
+            core.draining = Some(draining);
+            core.has_drain_news = true;
+        });
+    }
+
+    /// Runs the drain until it is ended.
+    pub(super) fn run_drain(&self) {
+        while !self.is_drain_over.load(Ordering::Acquire) {
+            self.drain_signal.clear();
+            let mut core = self.lock();
+            let begun = Instant::now();
+            let next = core.drain_round();
+            // The log begins to write records at once.
+            core.step();
+            let now = core.now_local();
+            self.send(core);
+            self.note_progress();
+            let took = begun.elapsed();
+            std::thread::sleep((took * REST_ROUNDS).min(REST_MAX));
+            let timeout = next.map(|next| Duration::from_nanos(next.since(now).0));
+            let timeout = timeout.map_or(REST_MAX, |timeout| timeout.min(REST_MAX));
+            let mut descriptors = [PollFd::new(&*self.drain_signal, PollFlags::IN)];
+            // An interruption is one more look.
+            let _ = poll(&mut descriptors, Timespec::try_from(timeout).ok().as_ref());
+        }
+        let draining = self.look(|core| core.draining.take());
+        if let Some(Draining { worker, .. }) = draining {
+            worker.close();
+        }
+    }
+
+    fn note_progress(&self) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.progressed.notify_all();
+    }
+
+    /// Waits until the drain did something, or for `most`.
+    pub(crate) fn wait_for_progress(&self, most: Duration) {
+        let rounds = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *rounds;
+        let _ended = self.progressed.wait_timeout_while(rounds, most, |rounds| *rounds == before);
+    }
+
+    /// Returns whether nothing is drained any more because the mount ends.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_drain_over.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,198 @@
+//! Looks at a log that is not mounted, and changes nothing of it.
+//!
+//! # Model
+//! The files of the log are opened to be read alone, under a shared lock, and given to the recovery of
+//! the log: what it finds is what the next mount would find.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use clearway_proto::base::{Bytes, Class};
+use clearway_proto::staging::{
+    ByteSource, InodeKind, InspectedLog, LogError, LogFile, LogLayout, inspect_log,
+};
+use clearway_proto::wire::Fault;
+use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
+
+use crate::FsError;
+use crate::classes::ClassRules;
+use crate::control::ControlPath;
+use crate::log_directory::{SEGMENTS_MAX, segment_name};
+
+/// What is in a log, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LogInspection {
+    /// The directory of the log.
+    pub log: String,
+    /// How often it was opened.
+    pub epoch: u64,
+    /// Segments, and bytes of each.
+    pub segments: u32,
+    /// Bytes of each segment.
+    pub segment_bytes: u64,
+    /// Segments that are not used any more, because the disk failed there.
+    pub segments_retired: u64,
+    /// The last group that is there whole.
+    pub last_group: u64,
+    /// The group that a snapshot covers; zero without one.
+    pub snapshot_group: u64,
+    /// Whether a group behind the last one was not written whole. Nobody was told that it is durable.
+    pub has_torn_tail: bool,
+    /// Why a mount would refuse the log: something durable is damaged that all behind it needs.
+    pub refused: Option<String>,
+    /// Files with damaged bytes: reading these fails, and the store does not get them.
+    pub damaged: Vec<ControlPath>,
+    /// Files, directories and links.
+    pub inodes: u64,
+    /// Files whose bytes the store does not have as they are.
+    pub undrained_files: u64,
+    /// Names, attributes and removals that the store lacks.
+    pub lag: u64,
+    /// Bytes of files that are in the log, by class.
+    pub class_bytes: BTreeMap<Class, u64>,
+}
+
+impl LogInspection {
+    /// Returns whether there is nothing that an operator should look at.
+    pub fn is_clean(&self) -> bool {
+        !self.has_torn_tail
+            && self.refused.is_none()
+            && self.damaged.is_empty()
+            && self.segments_retired == 0
+    }
+}
+
+/// The files of a log, to be read.
+struct LogFiles {
+    superblock: File,
+    snapshots: [File; 2],
+    segments: Vec<File>,
+    layout: LogLayout,
+    /// Keeps others from opening the log meanwhile.
+    _lock: File,
+}
+
+/// Looks at the log in `path`.
+///
+/// # Errors
+/// [`FsError`]: it is in use, or no log that this release knows.
+pub fn inspect(path: &Path) -> Result<LogInspection, FsError> {
+    let files = LogFiles::open(path)?;
+    let layout = files.layout;
+    let mut inspection = LogInspection {
+        log: path.display().to_string(),
+        epoch: 0,
+        segments: layout.segments,
+        segment_bytes: layout.segment_size.0,
+        segments_retired: 0,
+        last_group: 0,
+        snapshot_group: 0,
+        has_torn_tail: false,
+        refused: None,
+        damaged: Vec::new(),
+        inodes: 0,
+        undrained_files: 0,
+        lag: 0,
+        class_bytes: BTreeMap::new(),
+    };
+    match inspect_log(layout, &mut |file, at, bytes| files.read(file, at, bytes)) {
+        Ok(found) => inspection.take(&found),
+        Err(
+            why @ (LogError::GroupDamaged { .. }
+            | LogError::Inconsistent(_)
+            | LogError::SuperblockDamaged),
+        ) => inspection.refused = Some(why.to_string()),
+        Err(why) => return Err(FsError::Log { path: path.to_owned(), why }),
+    }
+    Ok(inspection)
+}
+
+impl LogInspection {
+    fn take(&mut self, found: &InspectedLog) {
+        let InspectedLog { state, report, epoch, segments_retired } = found;
+        let tree = state.tree();
+        (self.epoch, self.segments_retired) = (epoch.0, *segments_retired);
+        self.last_group = report.last.0;
+        self.snapshot_group = report.snapshot.map_or(0, |group| group.0);
+        self.has_torn_tail = report.has_torn_tail;
+        let path_of = |path: &Option<Vec<u8>>, inode: u64| match path {
+            Some(path) => ControlPath::from_bytes(path),
+            None => ControlPath(format!("(no name, inode {inode})")),
+        };
+        let damaged = report.damaged.iter().map(|file| path_of(&file.path, file.inode.0));
+        self.damaged = damaged.collect();
+        (self.inodes, self.lag) = (tree.count() as u64, tree.store_lag() as u64);
+        let rules = ClassRules::from_tree(tree).unwrap_or_default();
+        for (inode, node) in tree.inodes() {
+            let InodeKind::File(content) = &node.kind else { continue };
+            self.undrained_files += u64::from(content.drained() < content.version());
+            let sources = content.sources(0, content.size());
+            let in_log = sources.iter().filter(|(_, s)| matches!(s, ByteSource::Log { .. }));
+            let bytes: u64 = in_log.map(|(length, _)| length).sum();
+            if bytes > 0 {
+                *self.class_bytes.entry(rules.class_in(tree, inode)).or_default() += bytes;
+            }
+        }
+    }
+}
+
+impl LogFiles {
+    fn open(path: &Path) -> Result<Self, FsError> {
+        let open = |name: &str| {
+            let file = path.join(name);
+            File::open(&file).map_err(FsError::at("cannot open", &file))
+        };
+        if !path.join("superblock").exists() {
+            let listed = std::fs::read_dir(path);
+            listed.map_err(FsError::at("cannot read the directory", path))?;
+            return Err(FsError::NotLog { path: path.to_owned() });
+        }
+        let lock = open("lock")?;
+        if flock(&lock, FlockOperation::NonBlockingLockShared).is_err() {
+            let mut holder = String::new();
+            let _ = lock.take(20).read_to_string(&mut holder);
+            let holder = holder.trim().parse::<u32>();
+            let holder = holder.map_or(String::new(), |process| format!(" (process {process})"));
+            return Err(FsError::InUse { path: path.to_owned(), holder });
+        }
+        let listed = std::fs::read_dir(path.join("segments"));
+        let count = listed.map_err(FsError::at("cannot read the segments of", path))?.count();
+        let segments =
+            (0..count.min(SEGMENTS_MAX)).map(|number| open(&segment_name(number as u64)));
+        let segments: Vec<File> = segments.collect::<Result<_, _>>()?;
+        let snapshots = [open("snapshot-0")?, open("snapshot-1")?];
+        let length = |file: &File| {
+            let metadata = file.metadata();
+            metadata.map(|found| found.len()).map_err(FsError::at("cannot read the files of", path))
+        };
+        let layout = LogLayout {
+            segments: u32::try_from(segments.len()).unwrap_or(u32::MAX),
+            segment_size: Bytes(segments.first().map_or(Ok(0), length)?),
+            snapshot_size: Bytes(length(&snapshots[0])?.max(length(&snapshots[1])?)),
+        };
+        Ok(Self { superblock: open("superblock")?, snapshots, segments, layout, _lock: lock })
+    }
+
+    /// Fills `bytes` from a place of a file on; returns how many there are.
+    fn read(&self, file: LogFile, at: u64, bytes: &mut [u8]) -> Result<usize, Fault> {
+        let file = match file {
+            LogFile::Superblock => &self.superblock,
+            LogFile::Snapshot(slot) => self.snapshots.get(slot).ok_or(Fault::Gone)?,
+            LogFile::Segment(number) => self.segments.get(number as usize).ok_or(Fault::Gone)?,
+        };
+        let mut filled = 0;
+        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match file.read_at(rest, at + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Err(Fault::Io),
+            }
+        }
+        Ok(filled)
+    }
+}
