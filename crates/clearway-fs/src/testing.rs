@@ -10,9 +10,28 @@ pub(crate) struct TestDirectory(PathBuf);
 
 impl TestDirectory {
     pub(crate) fn new() -> Self {
+        Self::below(&std::env::temp_dir())
+    }
+
+    /// Makes one in memory, where a sync costs nothing, if there is a file system for it that has
+    /// extended attributes.
+    pub(crate) fn in_memory() -> Self {
+        let made = Path::new("/dev/shm");
+        if std::fs::metadata(made).is_err() {
+            return Self::new();
+        }
+        let directory = Self::below(made);
+        let flags = rustix::fs::XattrFlags::empty();
+        match rustix::fs::setxattr(directory.path(), "user.probe", b"", flags) {
+            Ok(()) => directory,
+            Err(_) => Self::new(),
+        }
+    }
+
+    fn below(above: &Path) -> Self {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("clearway-fs-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = above.join(name);
         std::fs::create_dir(&path).expect("a new directory");
         Self(path)
     }

@@ -69,7 +69,12 @@ impl FileCopy<'_> {
         match found {
             None => {
                 let file = create(store, &object)?;
-                self.fill(&file, bodies, progress)?;
+                let filled = self.fill(&file, bodies, progress);
+                if filled.is_err() {
+                    // What is left of it is written over, or goes with the next sweep.
+                    let _ = store.lock().remove(store, &object);
+                }
+                filled?;
             }
             Some(found) if found.st_nlink == 1 && !self.is_named => {
                 let file = open_to_write(store, &object, &found)?;
@@ -205,12 +210,11 @@ fn create(store: &OpenStore, name: &str) -> Result<OwnedFd, Errno> {
 
 /// Opens an object to be written, whatever its permissions are.
 fn open_to_write(store: &OpenStore, name: &str, found: &Stat) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOATIME;
-    open_as_owner(store, name, found, flags)
+    open_as_owner(store, name, found, OFlags::RDWR)
 }
 
 fn open_to_read(store: &OpenStore, name: &str, found: &Stat) -> Result<OwnedFd, Errno> {
-    open_as_owner(store, name, found, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC)
+    open_as_owner(store, name, found, OFlags::RDONLY)
 }
 
 /// Opens an object; where its owner has no permission, with one for the time of the opening.
@@ -218,8 +222,9 @@ pub(super) fn open_as_owner(
     store: &OpenStore,
     name: &str,
     found: &Stat,
-    flags: OFlags,
+    access: OFlags,
 ) -> Result<OwnedFd, Errno> {
+    let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOATIME;
     // A read that is no access of a user leaves the time of the last one alone; only the owner may.
     let open = |flags| match fs::openat(&store.objects, name, flags, Mode::empty()) {
         Err(Errno::PERM) => {

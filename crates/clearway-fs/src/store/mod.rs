@@ -12,12 +12,13 @@
 //! mount: `begin` notes a step, and a signal is raised when an end can be polled.
 //!
 //! Rooms: `worker` (what the engine has of this), `supervisor` (the child, as the mount has it),
-//! `frame` (what both say), `child` (the child), `steps`, `copy` and `attributes` (what is done),
+//! `frame` (what both say), `child` (the child), `steps`, `copy`, `attributes` and `access` (what is done),
 //! `place` (the directory, and paths in it), `bodies` (the log, as a child reads it).
 //!
 //! # Not here
 //! Which step comes when (`proto::staging::StoreDrain`).
 
+mod access;
 mod attributes;
 mod bodies;
 mod child;

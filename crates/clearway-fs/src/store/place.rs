@@ -57,7 +57,7 @@ pub(super) enum StoreUsage {
 /// The open directories of a store.
 #[derive(Debug)]
 pub(super) struct OpenStore {
-    root: OwnedFd,
+    pub(super) root: OwnedFd,
     pub(super) objects: OwnedFd,
     index: Mutex<Option<ObjectIndex>>,
     /// Whether paths are walked name by name, because the kernel is older than 5.6.
@@ -155,6 +155,12 @@ fn old_name(inode: InodeId, number: u32) -> String {
 }
 
 impl OpenStore {
+    /// Resolves paths as on a kernel before 5.6.
+    #[cfg(test)]
+    pub(super) fn walk_names(&self) {
+        self.walks.store(true, Ordering::Relaxed);
+    }
+
     /// Returns whether both directories still have a name somewhere.
     fn is_there(&self) -> bool {
         let is_there = |directory| fs::fstat(directory).is_ok_and(|found: Stat| found.st_nlink > 0);

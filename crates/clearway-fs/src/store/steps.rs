@@ -19,6 +19,7 @@ use clearway_proto::wire::Fault;
 use rustix::fs::{self, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
+use super::access::widen;
 use super::attributes;
 use super::bodies::LogBodies;
 use super::copy::FileCopy;
@@ -29,13 +30,15 @@ use super::place::{
 
 /// Names beside a place that are tried for what is in the way.
 const BESIDE_MAX: u32 = 10_000;
+/// How often a step is tried that has no permission: another one may end and take it back.
+const ACCESS_MAX: u32 = 3;
 /// Bytes of a name.
 const NAME_MAX: usize = 255;
 
 /// A store and the log that is drained into it.
 #[derive(Debug)]
 pub(super) struct StepRunner {
-    place: StorePlace,
+    pub(super) place: StorePlace,
     bodies: LogBodies,
 }
 
@@ -65,7 +68,15 @@ impl StepRunner {
             Ok(store) => store,
             Err(why) => return end_of(why),
         };
-        let outcome = self.change(&store, step, progress);
+        let mut outcome = self.change(&store, step, progress);
+        for _ in 0..ACCESS_MAX {
+            if outcome != Err(Errno::ACCESS) {
+                break;
+            }
+            let wide = widen(&store, step);
+            outcome = self.change(&store, step, progress);
+            drop(wide);
+        }
         if outcome.is_err() {
             store.lock().forget();
         }
@@ -99,7 +110,7 @@ impl StepRunner {
                 progress();
                 match store.directory(path) {
                     // A directory that is gone has no names.
-                    Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+                    Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
                     directory => sync_directory(directory?),
                 }
             }),
@@ -309,7 +320,7 @@ enum Target {
 
 fn take_away(store: &OpenStore, at: &StorePath, target: Target) -> Result<StepEnd, Errno> {
     let (directory, name) = match store.parent(at) {
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(StepEnd::Done),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(StepEnd::Done),
         parent => parent?,
     };
     let Some(there) = look(&directory, name)? else { return Ok(StepEnd::Done) };

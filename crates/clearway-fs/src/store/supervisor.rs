@@ -319,7 +319,8 @@ impl Supervisor {
         };
         for _ in 0..2 {
             if let Some(ended) = &ended {
-                wait(&mut [PollFd::new(ended, PollFlags::IN)], Some(END_MAX));
+                let patience = self.options.patience.min(END_MAX);
+                wait(&mut [PollFd::new(ended, PollFlags::IN)], Some(patience));
             }
             if !matches!(process.try_wait(), Ok(None)) {
                 return;

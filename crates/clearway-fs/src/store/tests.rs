@@ -1,10 +1,17 @@
 //! A worker on a real directory.
 
-use std::fs;
+mod against_model;
+mod child;
+mod strangers;
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clearway_proto::base::{Class, xxh3};
 use clearway_proto::staging::{
@@ -29,55 +36,98 @@ fn path(text: &str) -> StorePath {
     StorePath { base: StoreBase::Root, names }
 }
 
-/// A log that has one body after the other, a store, and a worker.
-struct TestStore {
-    directory: TestDirectory,
-    worker: StoreWorker,
-    signal: Arc<WakeSignal>,
-    blocks: u32,
-    number: u64,
+/// Returns where a path of a store is.
+fn path_of(store: &Path, path: &StorePath) -> PathBuf {
+    let mut real = store.to_owned();
+    if path.base == StoreBase::Objects {
+        real.push(OBJECTS_NAME);
+    }
+    real.extend(path.names.iter().map(|name| OsStr::from_bytes(name.bytes())));
+    real
 }
 
-impl TestStore {
-    fn new() -> Self {
-        let directory = TestDirectory::new();
-        for name in ["log/segments", "store"] {
-            fs::create_dir_all(directory.path().join(name)).expect("a directory");
-        }
-        let (store, log) = (directory.path().join("store"), directory.path().join("log"));
-        let signal = Arc::new(WakeSignal::new().expect("a counter"));
-        let options = StoreOptions::new(store, log);
-        let worker = StoreWorker::new(options, Arc::clone(&signal)).expect("a worker");
-        Self { directory, worker, signal, blocks: 0, number: 0 }
-    }
+/// A log that has one body after the other.
+struct TestLog {
+    segment: File,
+    blocks: u32,
+}
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
-        self.directory.path().join("store").join(name)
-    }
-
-    fn object(&self, name: &str) -> std::path::PathBuf {
-        self.path(OBJECTS_NAME).join(name)
-    }
-
-    /// Writes a body into the log; returns the piece that has all of it.
-    fn body(&mut self, bytes: &[u8], offset: u64) -> CopyPiece {
-        let segment = self.directory.path().join("log/segments/00000000");
+impl TestLog {
+    fn new(log: &Path) -> Self {
+        fs::create_dir_all(log.join("segments")).expect("a directory");
         let mut options = fs::OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).open(segment);
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let segment = options.open(log.join("segments/00000000")).expect("a segment");
+        Self { segment, blocks: 0 }
+    }
+
+    /// Writes a body; returns the piece that has all of it.
+    fn body(&mut self, bytes: &[u8], offset: u64) -> CopyPiece {
         let place = LogPlace { segment: 0, block: self.blocks };
-        file.and_then(|file| file.write_all_at(bytes, place.offset())).expect("written");
+        self.segment.write_all_at(bytes, place.offset()).expect("written");
         self.blocks += (bytes.len() as u32).div_ceil(4096);
         let (length, digest) = (bytes.len() as u32, xxh3(bytes));
         CopyPiece { place, length, digest, skip: 0, offset, bytes: length }
     }
 
-    fn carry_out(&mut self, step: StoreStep) -> StepEnd {
+    fn read(&self, piece: &CopyPiece) -> Vec<u8> {
+        let mut bytes = vec![0; piece.length as usize];
+        self.segment.read_exact_at(&mut bytes, piece.place.offset()).expect("read");
+        bytes
+    }
+}
+
+/// A log, a store, and a worker.
+struct TestStore {
+    directory: PathBuf,
+    /// Goes away with this.
+    kept: Option<TestDirectory>,
+    worker: StoreWorker,
+    signal: Arc<WakeSignal>,
+    log: TestLog,
+    number: u64,
+}
+
+impl TestStore {
+    fn new(change: impl FnOnce(&mut StoreOptions)) -> Self {
+        let directory = TestDirectory::new();
+        fs::create_dir(directory.path().join("store")).expect("a directory");
+        let mut store = Self::at(directory.path(), change);
+        store.kept = Some(directory);
+        store
+    }
+
+    /// Opens a worker on the store below a directory.
+    fn at(directory: &Path, change: impl FnOnce(&mut StoreOptions)) -> Self {
+        let (store, log) = (directory.join("store"), directory.join("log"));
+        let signal = Arc::new(WakeSignal::new().expect("a counter"));
+        let test_log = TestLog::new(&log);
+        let mut options = StoreOptions::new(store, log);
+        change(&mut options);
+        let worker = StoreWorker::new(options, Arc::clone(&signal)).expect("a worker");
+        let (directory, kept) = (directory.to_owned(), None);
+        Self { directory, kept, worker, signal, log: test_log, number: 0 }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join("store").join(name)
+    }
+
+    fn object(&self, name: &str) -> PathBuf {
+        self.path(OBJECTS_NAME).join(name)
+    }
+
+    fn begin(&mut self, step: &StoreStep) -> u64 {
         self.number += 1;
-        let number = self.number;
-        self.worker.begin(StoreTask { number, class: Class::Bulk, step });
+        let step = step.clone();
+        self.worker.begin(StoreTask { number: self.number, class: Class::Bulk, step });
+        self.number
+    }
+
+    /// Waits for the end of the next step that ends.
+    fn wait(&mut self) -> (u64, StepEnd) {
         loop {
-            if let Some((ended, end)) = self.worker.poll() {
-                assert_eq!(ended, number);
+            if let Some(end) = self.worker.poll() {
                 return end;
             }
             let mut fds = [PollFd::new(&*self.signal, PollFlags::IN)];
@@ -86,36 +136,43 @@ impl TestStore {
         }
     }
 
+    fn carry_out(&mut self, step: &StoreStep) -> StepEnd {
+        let number = self.begin(step);
+        let (ended, end) = self.wait();
+        assert_eq!(ended, number);
+        end
+    }
+
     fn copy(&mut self, inode: u64, keep: u64, size: u64, pieces: Vec<CopyPiece>) -> StepEnd {
         let (inode, attributes) = (InodeId(inode), attributes(0o640, 5_000_000_009));
-        self.carry_out(StoreStep::Copy { inode, is_named: false, keep, size, pieces, attributes })
+        self.carry_out(&StoreStep::Copy { inode, is_named: false, keep, size, pieces, attributes })
     }
 }
 
-fn inode(path: &Path) -> u64 {
+fn inode_of(path: &Path) -> u64 {
     fs::symlink_metadata(path).expect("there").ino()
 }
 
 #[test]
 fn begin__a_file_is_copied_linked_and_copied_again() {
-    let mut store = TestStore::new();
-    assert_eq!(store.carry_out(StoreStep::Sweep { keeps: Vec::new() }), StepEnd::Done);
-    let piece = store.body(b"first", 3);
+    let mut store = TestStore::new(|_| {});
+    assert_eq!(store.carry_out(&StoreStep::Sweep { keeps: Vec::new() }), StepEnd::Done);
+    let piece = store.log.body(b"first", 3);
     assert_eq!(store.copy(9, 0, 10, vec![piece]), StepEnd::Done);
     assert_eq!(fs::read(store.object("9")).expect("an object"), b"\0\0\0first\0\0");
     let link = StoreStep::Link { inode: InodeId(9), to: path("name") };
-    assert_eq!(store.carry_out(link.clone()), StepEnd::Done);
-    assert_eq!(inode(&store.path("name")), inode(&store.object("9")));
+    assert_eq!(store.carry_out(&link), StepEnd::Done);
+    assert_eq!(inode_of(&store.path("name")), inode_of(&store.object("9")));
     let found = fs::metadata(store.path("name")).expect("there");
     assert_eq!((found.mode() & 0o7777, found.mtime(), found.mtime_nsec()), (0o640, 5, 9));
     // The name keeps the old bytes until it gets the new ones.
-    let piece = store.body(b"second", 4);
+    let piece = store.log.body(b"second", 4);
     assert_eq!(store.copy(9, 6, 10, vec![piece]), StepEnd::Done);
     assert_eq!(fs::read(store.path("name")).expect("a file"), b"\0\0\0first\0\0");
     assert_eq!(fs::read(store.object("9")).expect("an object"), b"\0\0\0fsecond");
-    assert_eq!(store.carry_out(link), StepEnd::Done);
+    assert_eq!(store.carry_out(&link), StepEnd::Done);
     assert_eq!(fs::read(store.path("name")).expect("a file"), b"\0\0\0fsecond");
-    assert_eq!(store.carry_out(StoreStep::DropOld { inode: InodeId(9) }), StepEnd::Done);
+    assert_eq!(store.carry_out(&StoreStep::DropOld { inode: InodeId(9) }), StepEnd::Done);
     assert!(!store.object("9.1").exists());
     let mut bytes = Vec::new();
     let file = store.worker.reader().open_object(InodeId(9));

@@ -120,7 +120,6 @@ impl StoreReader {
         let store = self.0.open()?;
         let object = object_name(inode);
         let found = look(&store.objects, object.as_bytes())?.ok_or(Errno::NOENT)?;
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOATIME;
-        Ok(open_as_owner(&store, &object, &found, flags)?.into())
+        Ok(open_as_owner(&store, &object, &found, OFlags::RDONLY)?.into())
     }
 }
