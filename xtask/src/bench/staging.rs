@@ -5,10 +5,11 @@
 //! Each round mounts both and measures them one after the other
 //! (`crates/clearway-fs/benches/staging_bench.rs`). What counts are ratios of medians: writes of 1 MiB
 //! that fit into memory against the file system that does nothing, a sync of 4 KiB against `fdatasync`
-//! on the disk of the log, and sixteen that sync at once against one.
+//! on the disk of the log, sixteen that sync at once against one, and a drain into a directory against
+//! `cp -r` and `sync` (`drain_bench.rs`).
 //!
 //! # Not here
-//! Draining, and what survives: the tests of `clearway mount`.
+//! What survives: the tests of `clearway mount`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,10 +23,11 @@ use super::{BenchArguments, build, load, spread};
 /// Longest round in s; one that hangs is ended.
 const DEADLINE_S: &str = "120";
 /// A sentence, two figures whose ratio it is, and what is aimed at.
-const RATIOS: [(&str, &str, &str, &str); 3] = [
+const RATIOS: [(&str, &str, &str, &str); 4] = [
     ("writes of 1 MiB, mount / nothing", "write_staged", "write_null", "0.85 or more"),
     ("write and sync of 4 KiB, mount / disk", "sync_staged", "sync_disk", "1.5 or less"),
     ("syncs of sixteen at once / of one", "syncs_sixteen", "syncs_one", "4 or more"),
+    ("drain of 2 GiB, steps of a store / cp and sync", "drain_rate", "copy_rate", "0.8 or more"),
 ];
 
 /// Figures by name, one a round.
@@ -37,10 +39,12 @@ pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
         eprintln!("skipped: bench staging needs /dev/fuse");
         return Ok(ExitCode::SUCCESS);
     }
-    let program = build("clearway-fs", "staging_bench")?;
+    let programs = [build("clearway-fs", "staging_bench")?, build("clearway-fs", "drain_bench")?];
     let (loaded, mut figures) = (load(), StagingFigures::new());
     for round in 0..options.rounds {
-        measure(&program, round, &mut figures)?;
+        for program in &programs {
+            measure(program, round, &mut figures)?;
+        }
     }
     let ratio = |one: &str, other: &str| {
         let median = |name: &str| figures.get(name).and_then(|values| spread(values));
@@ -68,7 +72,7 @@ pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
     println!();
     for (sentence, one, other, aim) in RATIOS {
         if let Some(ratio) = ratio(one, other) {
-            println!("  {sentence:<45} {ratio:>6.2}   aim: {aim}");
+            println!("  {sentence:<47} {ratio:>6.2}   aim: {aim}");
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -5,11 +5,7 @@
 //!   no names:  cut, write, attributes, sync, compare, sync the directory      in the object itself
 //!   named:     the same in a copy; then link the object as an old one, sync, rename the copy, sync
 //! ```
-//! What is compared was read back from the store: the pages that the write left in memory are dropped
-//! after the sync (`POSIX_FADV_DONTNEED`), so a local file system reads the disk again. A network file
-//! system reads from its server, and what the server says comes from its memory most of the time:
-//! there the comparison covers the way to the server and back, not its disk. Where pages stay all the
-//! same (mapped, or in a memory file system) the comparison covers the write alone.
+//! `read_back.rs` says what the comparison covers.
 //!
 //! # Invariants
 //! I1. An object with a name is not written to.
@@ -19,12 +15,13 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use clearway_proto::base::xxh3;
 use clearway_proto::staging::{CopyPiece, InodeId, StoreAttributes};
-use rustix::fs::{self, Advice, AtFlags, FileType, Mode, OFlags, SeekFrom, Stat};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::{self, Errno};
 
 use super::attributes;
 use super::bodies::LogBodies;
 use super::place::{OpenStore, file_type, look, object_name, sync_directory};
+use super::read_back::{WrittenStretch, compare, read_all};
 
 /// Bytes that are moved between two signs of progress.
 const CHUNK: u64 = 8 << 20;
@@ -37,13 +34,6 @@ pub(super) struct FileCopy<'a> {
     pub(super) size: u64,
     pub(super) pieces: &'a [CopyPiece],
     pub(super) attributes: &'a StoreAttributes,
-}
-
-/// A stretch that was written.
-struct WrittenStretch {
-    offset: u64,
-    bytes: usize,
-    digest: u64,
 }
 
 impl FileCopy<'_> {
@@ -156,44 +146,6 @@ fn write_all(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Er
             count => count?,
         };
         bytes = bytes.get(count..).unwrap_or_default();
-        offset += count as u64;
-    }
-    Ok(())
-}
-
-/// Compares what a file has with what was written.
-fn compare(
-    file: &OwnedFd,
-    written: &[WrittenStretch],
-    bytes: &mut Vec<u8>,
-    progress: &dyn Fn(),
-) -> Result<(), Errno> {
-    let _ = fs::fadvise(file, 0, None, Advice::DontNeed);
-    let _ = fs::fadvise(file, 0, None, Advice::Sequential);
-    let mut since = 0;
-    for stretch in written {
-        bytes.resize(stretch.bytes, 0);
-        read_all(file, bytes, stretch.offset)?;
-        if xxh3(bytes) != stretch.digest {
-            return Err(Errno::BADMSG);
-        }
-        since += stretch.bytes as u64;
-        if since >= CHUNK {
-            since = 0;
-            progress();
-        }
-    }
-    Ok(())
-}
-
-fn read_all(file: &OwnedFd, mut bytes: &mut [u8], mut offset: u64) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        let count = match io::pread(file, &mut *bytes, offset) {
-            Err(Errno::INTR) => continue,
-            Ok(0) => return Err(Errno::BADMSG),
-            count => count?,
-        };
-        bytes = bytes.get_mut(count..).unwrap_or_default();
         offset += count as u64;
     }
     Ok(())

@@ -12,7 +12,7 @@
 //! mount: `begin` notes a step, and a signal is raised when an end can be polled.
 //!
 //! Rooms: `worker` (what the engine has of this), `supervisor` (the child, as the mount has it),
-//! `frame` (what both say), `child` (the child), `steps`, `copy`, `attributes` and `access` (what is done),
+//! `frame` (what both say), `child` (the child), `steps`, `copy`, `read_back`, `attributes` and `access` (what is done),
 //! `place` (the directory, and paths in it), `bodies` (the log, as a child reads it).
 //!
 //! # Not here
@@ -25,6 +25,7 @@ mod child;
 mod copy;
 mod frame;
 mod place;
+mod read_back;
 mod steps;
 mod supervisor;
 #[cfg(test)]

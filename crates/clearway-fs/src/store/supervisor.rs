@@ -130,8 +130,7 @@ impl WorkingChild {
         command.stdout(Stdio::null()).stderr(Stdio::null());
         // A signal of the terminal is for the mount, which ends the child.
         let process = command.process_group(0).spawn()?;
-        let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
-        let ended = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let ended = pidfd_open(Pid::from_child(&process), PidfdFlags::empty()).ok();
         let steps = u32::try_from(options.steps).unwrap_or(u32::MAX);
         let places = ChildPlaces { store: options.store.clone(), log: options.log.clone(), steps };
         let output = places.to_frame();
@@ -336,4 +335,51 @@ fn wait(descriptors: &mut [PollFd<'_>], timeout: Option<Duration>) {
         timeout.and_then(|after| Timespec::try_from(after + Duration::from_millis(1)).ok());
     // An interruption is one more look.
     let _ = poll(descriptors, timeout.as_ref());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestDirectory;
+    use clearway_proto::base::Class;
+    use clearway_proto::staging::StoreStep;
+
+    fn carry_out(desk: &SupervisorDesk, number: u64) -> StepEnd {
+        let step = StoreStep::Sweep { keeps: Vec::new() };
+        desk.begin(StoreTask { number, class: Class::Bulk, step });
+        loop {
+            if let Some((ended, end)) = desk.poll() {
+                assert_eq!(ended, number);
+                return end;
+            }
+            wait(&mut [PollFd::new(&*desk.signal, PollFlags::IN)], None);
+            desk.signal.clear();
+        }
+    }
+
+    #[test]
+    fn run__nobody_waits_for_a_child_that_does_not_end() {
+        let directory = TestDirectory::new();
+        let signal = Arc::new(WakeSignal::new().expect("a counter"));
+        let desk = Arc::new(SupervisorDesk::new(signal).expect("a counter"));
+        let (store, log) = (directory.path().to_owned(), directory.path().join("log"));
+        let options = StoreOptions::new(store, log);
+        // As one whose call to a store does not return: it is there, and gets no other signal.
+        let process = Command::new("sleep").arg("1000").spawn().expect("a process");
+        let pid = Pid::from_child(&process);
+        let ended = pidfd_open(pid, PidfdFlags::empty()).ok();
+        let mut supervisor = Supervisor::new(options, Arc::clone(&desk));
+        supervisor.state = ChildState::GivenUp { process, ended };
+        let thread = std::thread::spawn(move || supervisor.run());
+        assert_eq!(carry_out(&desk, 1), StepEnd::Stuck);
+        assert_eq!(carry_out(&desk, 2), StepEnd::Stuck);
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("ended");
+        let mut number = 3;
+        while carry_out(&desk, number) == StepEnd::Stuck {
+            number += 1;
+        }
+        assert_eq!(carry_out(&desk, number + 1), StepEnd::Done);
+        desk.close();
+        thread.join().expect("ended");
+    }
 }

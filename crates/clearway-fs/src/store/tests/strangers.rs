@@ -297,10 +297,12 @@ fn copy__a_full_disk_is_no_damage() {
         println!("skipped: a small disk needs a privilege: {why}");
         return;
     }
-    let _disk = SmallDisk(root.clone());
+    let disk = SmallDisk(root.clone());
     let log = directory.path().join("log");
     let runner = StepRunner::new(&root, &log);
     let mut store = NearStore { directory, runner, log: TestLog::new(&log) };
+    // Before the directory that it is mounted on.
+    let _disk = disk;
     assert_eq!(store.carry_out(&StoreStep::Sweep { keeps: Vec::new() }), StepEnd::Done);
     assert_eq!(store.file(5, &vec![7; 600_000]), StepEnd::Done);
     assert_eq!(store.link(5, "name"), StepEnd::Done);
