@@ -34,8 +34,10 @@ type Task = (u64, StoreStep);
 /// # Errors
 /// Standard input is no socket of a mount.
 pub fn serve() -> io::Result<()> {
-    // A child that is stopped does not see the end of its input.
     let parent = getppid();
+    // The kernel names a process by the file that it was started from, here `exe`.
+    let _ = rustix::thread::set_name(c"clearway-store");
+    // A child that is stopped does not see the end of its input.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != parent {
         return Ok(());

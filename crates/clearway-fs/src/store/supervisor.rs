@@ -126,7 +126,7 @@ impl WorkingChild {
         let (socket, input) = UnixStream::pair()?;
         socket.set_nonblocking(true)?;
         let mut command = Command::new(&options.program);
-        command.args(&options.arguments).stdin(OwnedFd::from(input));
+        command.arg0("clearway").args(&options.arguments).stdin(OwnedFd::from(input));
         command.stdout(Stdio::null()).stderr(Stdio::null());
         // A signal of the terminal is for the mount, which ends the child.
         let process = command.process_group(0).spawn()?;
