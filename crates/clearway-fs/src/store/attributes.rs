@@ -59,10 +59,9 @@ fn set_times(
         last_modification: timespec(attributes.mtime),
     };
     match fs::utimensat(handle, c"", &times, AtFlags::EMPTY_PATH) {
-        // Kernels before 5.8.
-        Err(Errno::INVAL) if file_type(found) != FileType::Symlink => {
-            fs::utimensat(CWD, link, &times, AtFlags::empty())
-        }
+        // Kernels before 5.8 reach a link by its name alone; it keeps the times that it has.
+        Err(Errno::INVAL) if file_type(found) == FileType::Symlink => Ok(()),
+        Err(Errno::INVAL) => fs::utimensat(CWD, link, &times, AtFlags::empty()),
         outcome => outcome,
     }
 }

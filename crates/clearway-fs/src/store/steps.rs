@@ -297,7 +297,12 @@ fn make_directory(store: &OpenStore, at: &StorePath) -> Result<StepEnd, Errno> {
 }
 
 fn move_directory(store: &OpenStore, from: &StorePath, to: &StorePath) -> Result<StepEnd, Errno> {
-    let ((old, old_name), (new, new_name)) = (store.parent(from)?, store.parent(to)?);
+    let (new, new_name) = store.parent(to)?;
+    let (old, old_name) = match store.parent(from) {
+        // Somebody took away where it was. To fail for that would keep all other names waiting.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(StepEnd::DoneBeside),
+        parent => parent?,
+    };
     let Some(moved) = look(&old, old_name)? else { return Ok(StepEnd::Done) };
     if file_type(&moved) != FileType::Directory {
         return Ok(StepEnd::DoneBeside);

@@ -21,7 +21,7 @@ use clearway_proto::staging::{
 use clearway_runtime::wake_signal::WakeSignal;
 use rustix::event::{PollFd, PollFlags};
 
-use super::{OBJECTS_NAME, StoreOptions, StoreWorker};
+use super::{OBJECTS_NAME, StoreOptions, StoreReader, StoreWorker};
 use crate::testing::TestDirectory;
 
 /// Attributes of a file of this process's user.

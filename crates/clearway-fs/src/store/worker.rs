@@ -3,18 +3,18 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clearway_proto::staging::{InodeId, StepEnd, StoreTask};
 use clearway_runtime::wake_signal::WakeSignal;
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::copy::open_as_owner;
-use super::place::{StorePlace, StoreUsage, look, object_name};
+use super::place::{StorePlace, StoreUsage, file_type, look, object_name};
 use super::supervisor::{Supervisor, SupervisorDesk};
 use crate::FsError;
 
@@ -44,6 +44,8 @@ pub struct StoreOptions {
 impl StoreOptions {
     /// Creates the options of a worker with the usual bounds, in a process of this program.
     pub fn new(store: PathBuf, log: PathBuf) -> Self {
+        // The child may be started from another directory.
+        let [store, log] = [store, log].map(|path| std::path::absolute(&path).unwrap_or(path));
         // Unlike its path, this is the same program after an upgrade too.
         let program = "/proc/self/exe".into();
         let arguments = ARGUMENTS.iter().map(OsString::from).collect();
@@ -61,7 +63,7 @@ const ARGUMENTS: &[&str] = &["store::tests::serve__as_a_child", "--exact"];
 pub struct StoreWorker {
     desk: Arc<SupervisorDesk>,
     thread: JoinHandle<()>,
-    place: Arc<StorePlace>,
+    reader: StoreReader,
 }
 
 impl StoreWorker {
@@ -70,13 +72,13 @@ impl StoreWorker {
     /// # Errors
     /// The system has no room for its thread.
     pub fn new(options: StoreOptions, signal: Arc<WakeSignal>) -> Result<Self, FsError> {
-        let place = Arc::new(StorePlace::new(&options.store, StoreUsage::Read));
+        let reader = StoreReader::new(&options.store);
         let desk = SupervisorDesk::new(signal).map_err(FsError::system("make an event counter"))?;
         let desk = Arc::new(desk);
         let supervisor = Supervisor::new(options, Arc::clone(&desk));
         let thread = std::thread::Builder::new().name("staging-store".into());
         let thread = thread.spawn(move || supervisor.run());
-        Ok(Self { desk, thread: thread.map_err(FsError::system("start a thread"))?, place })
+        Ok(Self { desk, thread: thread.map_err(FsError::system("start a thread"))?, reader })
     }
 
     /// Begins a step. Never waits.
@@ -96,7 +98,7 @@ impl StoreWorker {
 
     /// Returns what opens objects for readers.
     pub fn reader(&self) -> StoreReader {
-        StoreReader(Arc::clone(&self.place))
+        self.reader.clone()
     }
 
     /// Ends the worker; what is under way is done or not. Waits some seconds at most.
@@ -112,6 +114,11 @@ impl StoreWorker {
 pub struct StoreReader(Arc<StorePlace>);
 
 impl StoreReader {
+    /// Creates one for the store in a directory.
+    pub fn new(store: &Path) -> Self {
+        Self(Arc::new(StorePlace::new(store, StoreUsage::Read)))
+    }
+
     /// Opens the object of a file, to be read.
     ///
     /// # Errors
@@ -120,6 +127,10 @@ impl StoreReader {
         let store = self.0.open()?;
         let object = object_name(inode);
         let found = look(&store.objects, object.as_bytes())?.ok_or(Errno::NOENT)?;
+        // A pipe would wait for a writer.
+        if file_type(&found) != FileType::RegularFile {
+            return Err(Errno::INVAL.into());
+        }
         Ok(open_as_owner(&store, &object, &found, OFlags::RDONLY)?.into())
     }
 }
