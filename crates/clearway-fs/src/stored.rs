@@ -37,6 +37,8 @@ pub(crate) type Listener<'a> = &'a mut dyn FnMut(Option<&str>) -> bool;
 /// How far something is.
 enum Progress {
     Done,
+    /// There is more to look at.
+    Again,
     Waits,
     Refused(String),
 }
@@ -110,7 +112,7 @@ fn advance(core: &mut Core, pending: &mut Vec<InodeId>) -> Progress {
             Some(false) => return why_not(core, inode),
         }
     }
-    Progress::Waits
+    Progress::Again
 }
 
 fn why_not(core: &mut Core, inode: InodeId) -> Progress {
@@ -145,6 +147,7 @@ fn until(
         match progress {
             Progress::Done => return Ok(()),
             Progress::Refused(why) => return Err(why),
+            Progress::Again => continue,
             Progress::Waits if engine.is_ending() => return Err("the mount ends".to_owned()),
             Progress::Waits => {}
         }

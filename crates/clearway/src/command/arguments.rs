@@ -33,7 +33,7 @@ use clearway_wires::{WireName, WireRequest, WiresError};
     name = "clearway",
     version,
     after_help = "Exit status: 0 done, verdict CONTAINED; 1 failed; 2 wrong usage; 3 verdict CONGESTED (or worse, for diff; or an \
-                  archive or tables with faults, for msa check, qos check and qos verify); 4 verdict INVALID; 5 a permission is missing; 130 interrupted."
+                  archive, tables or a log with faults, for msa check, qos check, qos verify and stage fsck); 4 verdict INVALID; 5 a permission is missing; 130 interrupted."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]

@@ -13,8 +13,8 @@ pub(crate) enum Exit {
     Failed = 1,
     /// The command line asks for something that cannot be; nothing was begun.
     WrongUsage = 2,
-    /// The verdict is CONGESTED, a compared run is worse, or what was read of an archive has
-    /// faults.
+    /// The verdict is CONGESTED, a compared run is worse, or what was read of an archive or
+    /// of a staging log has faults.
     Congested = 3,
     /// The verdict is INVALID: the measurement allows no statement.
     Invalid = 4,
