@@ -89,7 +89,14 @@ impl StagingPlace {
                 }
             }
         }
-        fs::remove_dir_all(&from).expect("removed");
+        self.remove_store();
+    }
+
+    /// Removes the store, also while a drain makes its directory of objects again.
+    fn remove_store(&self) {
+        while self.path("store").exists() {
+            let _ = fs::remove_dir_all(self.path("store"));
+        }
     }
 
     fn show_store(&self) {

@@ -253,7 +253,7 @@ fn write__without_a_store_a_full_log_is_said_and_reads_fail() {
     assert_same(&place);
     place.umount();
     assert!(place.mount(&[]));
-    fs::remove_dir_all(place.path("store")).expect("removed");
+    place.remove_store();
     let why = fs::read(place.on_mount("old")).expect_err("it was only there");
     assert_eq!(why.raw_os_error(), Some(nix::libc::EIO));
     let mut file = File::create(place.on_mount("file")).expect("made");
