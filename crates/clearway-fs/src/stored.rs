@@ -143,6 +143,7 @@ fn until(
 ) -> Result<(), String> {
     let mut is_said = false;
     loop {
+        let rounds = engine.rounds();
         let (progress, condition) = engine.look(|core| (look(core), core.drain_status().0));
         match progress {
             Progress::Done => return Ok(()),
@@ -159,7 +160,7 @@ fn until(
         if !listener(sentence) {
             return Err("nobody waits any more".to_owned());
         }
-        engine.wait_for_progress(LOOK_EVERY);
+        engine.wait_for_progress(rounds, LOOK_EVERY);
     }
 }
 
@@ -171,7 +172,11 @@ pub(crate) fn hurry(engine: &Engine, inodes: Vec<InodeId>) -> Result<(), String>
     for inode in &inodes {
         let inode = *inode;
         let done = change(engine, move |core| {
-            if core.tree().content(inode).is_some() {
+            let lacks = |core: &mut Core| {
+                let content = core.tree().content(inode);
+                content.is_some_and(|content| content.drained() < content.version())
+            };
+            if lacks(core) {
                 core.resume(inode)?;
                 core.hurry(inode);
             }
@@ -257,9 +262,10 @@ pub(crate) fn publish(
     .and_then(|()| wait(engine, inodes, listener))
 }
 
-/// Returns the files of a set: none when the store shows all of them already.
+/// Returns the files of a set: none when the store shows all of them already, or will when a set is
+/// there that is on its way.
 fn members(core: &mut Core, inodes: &[InodeId]) -> Result<Vec<InodeId>, String> {
-    let (mut files, mut seen) = (Vec::new(), None);
+    let (mut files, mut seen, mut held) = (Vec::new(), None, None);
     for inode in inodes {
         let is_directory = |core: &mut Core| {
             let kind = core.tree().inode(*inode).map(|inode| &inode.kind);
@@ -274,15 +280,19 @@ fn members(core: &mut Core, inodes: &[InodeId]) -> Result<Vec<InodeId>, String> 
         if core.tree().stored_places(*inode).next().is_some() {
             seen.get_or_insert(*inode);
         } else if core.tree().member(*inode).is_some() {
-            let path = shown(core, *inode);
-            return Err(format!("{path} is a file of another set that is being published"));
+            held.get_or_insert(*inode);
         } else {
             files.push(*inode);
         }
     }
-    match seen {
-        Some(inode) if !files.is_empty() => Err(is_seen(core, inode)),
-        _ => Ok(files),
+    match (seen, held) {
+        _ if files.is_empty() => Ok(files),
+        (Some(inode), _) => Err(is_seen(core, inode)),
+        (None, Some(inode)) => {
+            let path = shown(core, inode);
+            Err(format!("{path} is a file of another set that is being published"))
+        }
+        (None, None) => Ok(files),
     }
 }
 

@@ -31,6 +31,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::Engine;
 use super::core::Core;
 use crate::store::StoreWorker;
+use crate::stored::members_of;
 
 /// The client whose calls are the records of the drain.
 pub(super) const DRAIN: ClientId = ClientId(2);
@@ -350,18 +351,16 @@ impl Core {
         )
     }
 
-    /// Gives up sets that a crash left without some of their members.
-    fn release_torn_sets(&mut self) {
+    /// Gives up sets that a crash left without some of their members; returns those that the log
+    /// does not let go of now.
+    fn release_torn_sets(&mut self) -> Vec<u64> {
         let mut sets: BTreeMap<u64, u64> = BTreeMap::new();
         for (_, member) in self.tree().members().filter(|(_, member)| member.published.is_none()) {
             *sets.entry(member.set).or_default() += 1;
         }
-        for (set, count) in sets {
-            if crate::stored::members_of(set) != count {
-                // Where it cannot be recorded now, it is a set of fewer members at the next mount too.
-                let _ = self.append(TreeChange::Release { set }, &[]);
-            }
-        }
+        let torn = sets.into_iter().filter(|(set, count)| members_of(*set) != *count);
+        let mut is_kept = |set: &u64| self.append(TreeChange::Release { set: *set }, &[]).is_err();
+        torn.map(|(set, _)| set).filter(|set| is_kept(set)).collect()
     }
 }
 
@@ -370,9 +369,10 @@ impl Engine {
     pub(crate) fn drain_by(&self, worker: StoreWorker) {
         let _ = self.reader.set(worker.reader());
         self.look(|core| {
-            core.release_torn_sets();
+            let torn = core.release_torn_sets();
             let recorded = core.state().highest(DRAIN);
-            let draining = Draining::new(worker, recorded, core.tree());
+            let mut draining = Draining::new(worker, recorded, core.tree());
+            torn.into_iter().for_each(|set| draining.drain.gather(set));
             core.draining = Some(draining);
             core.has_drain_news = true;
         });
@@ -409,10 +409,14 @@ impl Engine {
         self.progressed.notify_all();
     }
 
-    /// Waits until the drain did something, or for `most`.
-    pub(crate) fn wait_for_progress(&self, most: Duration) {
+    /// Returns how many rounds of the drain there were.
+    pub(crate) fn rounds(&self) -> u64 {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there were more rounds than `before`, or for `most`.
+    pub(crate) fn wait_for_progress(&self, before: u64, most: Duration) {
         let rounds = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = *rounds;
         let _ended = self.progressed.wait_timeout_while(rounds, most, |rounds| *rounds == before);
     }
 

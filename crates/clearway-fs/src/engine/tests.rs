@@ -261,6 +261,41 @@ fn class_of__the_nearest_counts_and_is_there_after_a_reopening() {
     assert_eq!(class(&trial, file), Class::Bulk);
 }
 
+#[test]
+fn wish__what_is_cancelled_or_explicit_stays_out_until_it_changes() {
+    use crate::classes::wish;
+    use clearway_proto::staging::{DrainWish, EntryName};
+    let directory = TestDirectory::new();
+    let trial = Trial::open(directory.path());
+    let set = trial.make(InodeId::ROOT, "set", NodeKind::Directory).expect("made").inode;
+    let file = trial.make(InodeId::ROOT, "a", NodeKind::File).expect("made").inode;
+    let wish_of = |trial: &Trial| trial.engine.look(|core| wish(core.tree(), file));
+    trial.write(file, 0, b"bytes").expect("written");
+    assert_eq!(wish_of(&trial), DrainWish::All);
+    trial.change(move |core| core.cancel(file)).expect("cancelled");
+    assert_eq!(wish_of(&trial), DrainWish::Nothing);
+    let name = |name: &str| EntryName::new(name.as_bytes()).expect("a name");
+    let explicit = name("user.clearway.publish");
+    let set_explicit = |inode, value: &'static [u8]| {
+        let name = explicit.clone();
+        trial.change(move |core| core.set_xattr(inode, name.clone(), value))
+    };
+    assert_eq!(set_explicit(file, b"explicit"), Err(Errno::INVAL), "for directories");
+    assert_eq!(set_explicit(set, b"always"), Err(Errno::INVAL), "its only value");
+    set_explicit(set, b"explicit").expect("set");
+    let cancelled = name("user.clearway.cancelled");
+    let by_hand = trial.change(move |core| core.set_xattr(file, cancelled.clone(), b"7"));
+    assert_eq!(by_hand, Err(Errno::INVAL));
+    drop(trial);
+    let trial = Trial::open(directory.path());
+    assert_eq!(wish_of(&trial), DrainWish::Nothing, "it is in the log");
+    trial.write(file, 0, b"other").expect("written");
+    assert_eq!(wish_of(&trial), DrainWish::All, "it changed");
+    let (from, to) = (place(InodeId::ROOT, "a"), place(set, "a"));
+    trial.change(move |core| core.rename(&from, &to, RenameMode::Replace)).expect("renamed");
+    assert_eq!(wish_of(&trial), DrainWish::Unseen);
+}
+
 /// Files of a model: their bytes, and which of them were written.
 #[derive(Clone, Default)]
 struct ModelFile {
