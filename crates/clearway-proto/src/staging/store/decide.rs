@@ -73,6 +73,14 @@ impl StoreView<'_> {
         self.tree.member(inode).is_some_and(|member| member.published.is_some())
     }
 
+    /// Returns whether a move changes what is at a place, or its path.
+    fn is_moved_by(&self, place: &TreePlace, moving: &MovingDirectory) -> bool {
+        let is_end = *place == moving.to
+            || self.tree.wanted(place) == Some(moving.inode)
+            || self.tree.stored_places(moving.inode).any(|from| from == place);
+        is_end || self.tree.is_stored_below(place.directory, moving.inode)
+    }
+
     /// Returns whether a place is to have something and nothing but its bytes is missing for that.
     fn is_open_to(&self, place: &TreePlace, inode: InodeId) -> bool {
         self.tree.name_lag(place).is_some_and(|name| {
@@ -122,6 +130,10 @@ impl StoreDrain {
         self.publish_ready(view);
         if let Some(moving) = &view.tree.lag.moving {
             self.carry_on(view, moving);
+            if self.retry_places.contains_key(&moving.to) {
+                // It may fail for ever.
+                self.look_at_names(view, policy, Some(moving));
+            }
         } else if self.moving.is_some() {
             // Until that is durable, paths can be the old ones again.
         } else if let Some((inode, to)) = self.next_move(view) {
@@ -139,7 +151,7 @@ impl StoreDrain {
             }
         } else {
             self.wants_move = false;
-            self.look_at_names(view, policy);
+            self.look_at_names(view, policy, None);
         }
         self.look_at_attributes(view);
         self.queue_copies(view, policy);
@@ -230,11 +242,13 @@ impl StoreDrain {
         self.ready.push_back((step, flight));
     }
 
-    /// Looks at names: first what comes, then what goes, so that a file keeps a name if it can.
+    /// Looks at names: first what comes, then what goes, so that a file keeps a name if it can. While
+    /// a directory is perhaps moved and perhaps not, only those that do not lie in it.
     fn look_at_names(
         &mut self,
         view: &StoreView<'_>,
         policy: &dyn Fn(&Tree, InodeId) -> DrainPolicy,
+        moving: Option<&MovingDirectory>,
     ) {
         for has_something in [true, false] {
             for (place, name) in &view.tree.lag.names {
@@ -244,7 +258,9 @@ impl StoreDrain {
                 let wanted = view.tree.wanted(place);
                 // A copy that is under way relies on the names that its object has.
                 let is_copied = name.stored.is_some_and(|stored| self.is_busy_inode(stored));
-                let is_blocked = name.changed > view.durable || self.is_busy(place) || is_copied;
+                let is_uncertain = moving.is_some_and(|moving| view.is_moved_by(place, moving));
+                let is_blocked =
+                    name.changed > view.durable || self.is_busy(place) || is_copied || is_uncertain;
                 // A directory leaves before something else comes.
                 let comes = wanted.filter(|wanted| {
                     let is_directory = |stored| view.tree.is_store_directory(stored);

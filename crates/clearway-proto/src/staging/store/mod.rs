@@ -19,7 +19,8 @@
 //! Edges: a directory is at its place before what is in it; a name comes after bytes and attributes;
 //! one thing happens at a place at a time; a directory is removed after what is in it. A directory
 //! moves while nothing else happens to names, so that paths stay what they are; when its new place
-//! is taken, it waits among the objects, so directories that change places need no other rule.
+//! is taken, it waits among the objects, so directories that change places need no other rule. While a
+//! move that failed waits for its next try, names come and go that do not lie in the directory.
 //!
 //! A *set* is held by a record for each member, which keeps its names out of the store. When all
 //! bytes and attributes of all members are in objects, `PUBLISHED` becomes durable, and only then

@@ -338,6 +338,20 @@ impl Tree {
         Some(StorePath { base, names })
     }
 
+    /// Returns whether a directory is `above`, or lies below it in the store.
+    pub(crate) fn is_stored_below(&self, directory: InodeId, above: InodeId) -> bool {
+        let mut at = directory;
+        // No path has more steps than there are directories.
+        for _ in 0..=self.inodes.len() + self.lag.names.len() {
+            if at == above {
+                return true;
+            }
+            let Some(place) = self.stored_places(at).next() else { return false };
+            at = place.directory;
+        }
+        false
+    }
+
     /// Returns whether the store has `inode` as a directory, or had it when it was removed.
     pub(crate) fn is_store_directory(&self, inode: InodeId) -> bool {
         match self.inode(inode) {

@@ -370,6 +370,65 @@ impl DrainedTrial {
         self.look_at_crashes(self.plan.crashes)
     }
 
+    /// Lets a directory never move; names elsewhere come all the same.
+    pub(super) fn fail_moves(&mut self) -> Result<(), String> {
+        let name = |text: &str| EntryName::new(text.as_bytes()).expect("a name");
+        let root = InodeId::ROOT;
+        let create = |parent, text, node| {
+            let (inode, name) = (InodeId(0), name(text));
+            TreeChange::Create { inode, parent, name, node, mode: 0o700, uid: 5, gid: 6 }
+        };
+        let directory = self.change(create(root, "a", NodeKind::Directory))?;
+        self.change(create(directory, "in", NodeKind::File))?;
+        self.settle(|_| false)?;
+        let (from, to, old, new_name) = (root, root, name("a"), name("b"));
+        self.change(TreeChange::Rename { from, name: old, to, new_name })?;
+        self.settle(|task| matches!(task.step, StoreStep::MoveDirectory { .. }))?;
+        let inside = self.change(create(directory, "later", NodeKind::File))?;
+        let elsewhere = self.change(create(root, "elsewhere", NodeKind::File))?;
+        self.settle(|task| matches!(task.step, StoreStep::MoveDirectory { .. }))?;
+        let tree = self.machine.state().tree();
+        let has = [inside, elsewhere].map(|inode| self.drain.has(tree, inode));
+        if has != [false, true] {
+            return Err(format!("it has {has:?}"));
+        }
+        self.finish()
+    }
+
+    /// Makes a change of names; returns the inode that it made, if it made one.
+    fn change(&mut self, mut change: TreeChange) -> Result<InodeId, String> {
+        let next = self.machine.state().tree().next_inode();
+        if let TreeChange::Create { inode, .. } = &mut change {
+            *inode = next;
+        }
+        let number = self.next_number();
+        let taken = self.append(APPLICATION, number, change, Span::EMPTY, &[])?;
+        taken.map_err(|why| why.to_string())?;
+        self.drain.stir();
+        self.hear()?;
+        Ok(next)
+    }
+
+    /// Ends what is under way until there is no progress; steps that `fails` names fail.
+    fn settle(&mut self, fails: impl Fn(&StoreTask) -> bool) -> Result<(), String> {
+        for _ in 0..400 {
+            self.pump()?;
+            if !self.machine.disk.pending.is_empty() {
+                self.end_disk()?;
+            } else if let Some(task) = self.under_way.pop() {
+                let end = match fails(&task) {
+                    true => StepEnd::Failed(Fault::Io),
+                    false => self.carry_out(&task)?,
+                };
+                self.drain.end(self.machine.now, task.number, end);
+            } else {
+                self.machine.now += Nanos::from_millis(1);
+                self.machine.tick();
+            }
+        }
+        Ok(())
+    }
+
     fn carry_out(&mut self, task: &StoreTask) -> Result<StepEnd, String> {
         let Some(step) = self.driver.change_step(&task.step) else { return Ok(StepEnd::Done) };
         let disk = &self.machine.disk;

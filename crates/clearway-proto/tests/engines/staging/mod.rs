@@ -136,6 +136,12 @@ fn drained_swarm__the_store_gets_the_tree_across_crashes_of_both() {
 }
 
 #[test]
+fn drained__a_directory_that_never_moves_keeps_only_what_is_in_it_waiting() {
+    let plan = DrainedPlan { crashes: 0, deaths: 0, failures: 0, ..drained_plan(1) };
+    DrainedTrial::new(plan).and_then(|mut trial| trial.fail_moves()).expect("all the others");
+}
+
+#[test]
 fn drained_swarm__planted_faults_of_the_driver_are_found() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
