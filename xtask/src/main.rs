@@ -4,6 +4,7 @@
 
 mod bench;
 mod conformance;
+mod crash;
 mod golden;
 mod header;
 mod install;
@@ -41,6 +42,16 @@ const COMMANDS: &[Command] = &[
         name: "swarm",
         sentence: "run the tests that are too long for `cargo test`, and thousands of small networks under random faults; `swarm casts`: casts of files under drawn mishaps; `--seeds N --jobs N --minutes N --first SEED`",
         run: swarm::run,
+    },
+    Command {
+        name: "crash",
+        sentence: "run programs on a mounted log, and try each loss of power that its disk allows; `--seeds N --jobs N --minutes N --first SEED`",
+        run: crash::run,
+    },
+    Command {
+        name: "forgetful-disk",
+        sentence: "mount a disk in memory on a directory, and forget on command what was not synced",
+        run: crash::run_disk,
     },
     Command {
         name: "golden",
@@ -83,7 +94,7 @@ fn main() -> ExitCode {
 fn usage() -> String {
     let mut text = String::from("usage: cargo xtask <command> [arguments]\n\n");
     for command in COMMANDS {
-        text.push_str(&format!("  {:<11} {}\n", command.name, command.sentence));
+        text.push_str(&format!("  {:<14} {}\n", command.name, command.sentence));
     }
     text
 }

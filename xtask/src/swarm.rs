@@ -25,6 +25,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+pub(crate) use self::casts::Draws;
+
 /// Seeds without `--seeds`: a few minutes on one processor.
 const SEEDS: u64 = 20_000;
 /// The rarest pair that must be reached was reached in one of 1,300 runs, so ten thousand miss it

@@ -62,9 +62,17 @@ const MISHAPS: [Mishap; 7] = [
 ];
 
 /// Draws of one trial.
-struct Draws(u64);
+pub(crate) struct Draws(u64);
 
 impl Draws {
+    /// Begins those of a seed.
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut draws = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        // The first draws of small seeds are alike.
+        draws.bytes(32);
+        draws
+    }
+
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -72,11 +80,11 @@ impl Draws {
         self.0
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    fn bytes(&mut self, length: u64) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, length: u64) -> Vec<u8> {
         let mut bytes: Vec<u8> =
             (0..length.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).collect();
         bytes.truncate(length as usize);
@@ -115,9 +123,7 @@ pub(super) fn run(program: &Path, first: u64, count: u64, limit: Duration) -> Re
 }
 
 fn trial(program: &Path, seed: u64) -> Result<()> {
-    let mut draws = Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    // The first draws of small seeds are alike.
-    draws.bytes(32);
+    let mut draws = Draws::new(seed);
     let mut trial = Trial::new(program, seed, &mut draws)?;
     let mishap = MISHAPS[draws.below(MISHAPS.len() as u64) as usize];
     let after = Duration::from_millis(draws.below(1200));
