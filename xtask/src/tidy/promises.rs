@@ -1,8 +1,8 @@
-//! Each cell of the table of attackers in `docs/security.md` names a test, and each test that it
-//! names exists.
+//! Each cell of a table of promises names a test, and each test that it names exists: what attackers can
+//! do (`docs/security.md`), and what survives which failure (`docs/staging.md`).
 //!
 //! # Model
-//! The table is known by the first cell of its header, `who`. A name is what stands in backquotes
+//! A table is known by the first cell of its header. A name is what stands in backquotes
 //! with `__` in it, as tests are named. A test is a function of that name behind `#[test]`.
 
 use std::collections::BTreeSet;
@@ -10,15 +10,20 @@ use std::collections::BTreeSet;
 use super::Finding;
 use super::tree::Tree;
 
-/// Where the table stands.
-const PATH: &str = "docs/security.md";
+/// Where the tables stand, and how each begins.
+const TABLES: [(&str, &str); 2] = [("docs/security.md", "who"), ("docs/staging.md", "promise")];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    let Some(text) = tree.text(PATH) else { return Vec::new() };
     let tests: BTreeSet<&str> = tree.texts(".rs").flat_map(|(_, text)| tests(text)).collect();
-    let rows: Vec<(usize, Vec<&str>)> = rows(text).collect();
+    TABLES.iter().flat_map(|(path, first)| check_table(tree, path, first, &tests)).collect()
+}
+
+fn check_table(tree: &Tree, path: &str, first: &str, tests: &BTreeSet<&str>) -> Vec<Finding> {
+    let Some(text) = tree.text(path) else { return Vec::new() };
+    let rows: Vec<(usize, Vec<&str>)> = rows(text, first).collect();
     if rows.is_empty() {
-        return vec![Finding::new(PATH, 1, "has no table that begins with `who`; restore it")];
+        let sentence = format!("has no table that begins with `{first}`; restore it");
+        return vec![Finding::new(path, 1, sentence)];
     }
     let mut found = Vec::new();
     for (line, cells) in rows {
@@ -27,14 +32,14 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             if names.is_empty() {
                 let column = cell + 1;
                 found.push(Finding::new(
-                    PATH,
+                    path,
                     line,
                     format!("column {column} names no test; name the one that shows it"),
                 ));
             }
             for name in names.into_iter().filter(|name| !tests.contains(name)) {
                 found.push(Finding::new(
-                    PATH,
+                    path,
                     line,
                     format!("names the test `{name}`, which does not exist; correct it"),
                 ));
@@ -45,10 +50,10 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 }
 
 /// The rows of the table: line and cells.
-fn rows(text: &str) -> impl Iterator<Item = (usize, Vec<&str>)> {
+fn rows<'a>(text: &'a str, first: &'a str) -> impl Iterator<Item = (usize, Vec<&'a str>)> {
     let lines = (1..).zip(text.lines());
-    let table =
-        lines.skip_while(|(_, line)| cells(line).is_none_or(|cells| cells.first() != Some(&"who")));
+    let table = lines
+        .skip_while(move |(_, line)| cells(line).is_none_or(|cells| cells.first() != Some(&first)));
     table.skip(2).map_while(|(at, line)| Some((at, cells(line)?)))
 }
 
@@ -78,7 +83,7 @@ mod tests {
 
     fn lines(table: &str) -> Vec<usize> {
         let text = format!("# Title\n\n{table}");
-        check(&Tree::from_texts(&[(PATH, &text), ("crates/x/y.rs", SOURCE)]))
+        check(&Tree::from_texts(&[(TABLES[0].0, &text), ("crates/x/y.rs", SOURCE)]))
             .into_iter()
             .map(|it| it.line)
             .collect()
@@ -95,6 +100,17 @@ mod tests {
         let table = "| who | reads |\n|---|---|\n| all | nothing |\n| some | `b__helps` |\n| few | `c__gone`, `a__holds` |\n\n";
         assert_eq!(lines(table), [5, 6, 7]);
         assert_eq!(lines("no table"), [1]);
+    }
+
+    #[test]
+    fn check__each_table_is_known_by_its_place_and_its_first_word() {
+        for (path, first) in TABLES {
+            let found = |first: &str| {
+                let text = format!("| {first} | power |\n|---|---|\n| write | lost |\n");
+                check(&Tree::from_texts(&[(path, &text)])).first().map(|it| it.line)
+            };
+            assert_eq!((found(first), found("what")), (Some(3), Some(1)), "{path}");
+        }
     }
 
     #[test]
