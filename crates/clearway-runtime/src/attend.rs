@@ -12,6 +12,10 @@
 //! takes the processor from threads that have work. Once it has seen that others want the processor,
 //! it sleeps between packets.
 //!
+//! A yield to a thread that computes gives up the rest of a time slice, which is some ms. Once waits
+//! have seen that, they sleep in place of yielding, for some time: a thread that wakes up goes before
+//! one that computes, and at once if its slice is short.
+//!
 //! # Invariants
 //! I1. No thread sleeps while it holds the lock.
 //! I2. An arrival is handled within `STAND_BACK` and one wake-up if no other thread steps.
@@ -28,7 +32,8 @@ use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::wire::{Applier, Driver, Engine, Wire};
 
 use crate::fair_lock::FairLock;
-use crate::near::{YIELD_TO_NOBODY, sleep_after};
+use crate::near::{YIELD_LONG, YIELD_TO_NOBODY, sleep_after};
+use crate::time_slice::ShortSlice;
 use crate::waiting::{REST_MAX, Rest, Waitable, WakeDescriptors};
 use crate::wake_signal::WakeSignal;
 use crate::{RuntimeError, clock};
@@ -45,6 +50,11 @@ const GIVEN_MAX: Nanos = Nanos::from_micros(40);
 const REST_FIRST: Nanos = Nanos::from_millis(2);
 /// The longest such sleep: an acknowledgement may be due, or another thread may end the wait.
 const REST_LONG: Nanos = Nanos::from_micros(500);
+/// How long waits sleep in place of yielding after a yield to a thread that computes: a later wait
+/// yields in vain for a tenth of this or more. The time doubles with each such yield, and halves with
+/// each wait that yields briefly. So where threads compute all the time, few waits find it out again.
+const CROWDED_MIN: Nanos = Nanos::from_millis(4);
+const CROWDED_MAX: Nanos = Nanos::from_secs(5);
 /// How long the progress thread pauses after other threads stepped.
 const STAND_BACK: Duration = Duration::from_nanos(YIELDS.0);
 /// Between two looks at a wire that has no descriptor to sleep on.
@@ -65,10 +75,43 @@ pub struct SharedEngine<E: Engine> {
     waiting: AtomicU32,
     /// Until when waits sleep at once if much is under way, in ns of the local clock.
     rest_first_until: AtomicU64,
+    crowding: Crowding,
     is_ended: AtomicBool,
     /// Ends the sleep of the progress thread.
     signal: WakeSignal,
     is_asleep: AtomicBool,
+}
+
+/// Whether threads compute on the processors of waiting threads, as far as yields have shown it.
+#[derive(Debug)]
+struct Crowding {
+    /// In ns of the local clock.
+    until: AtomicU64,
+    /// How long the next long yield makes it last.
+    next_ns: AtomicU64,
+}
+
+impl Crowding {
+    const fn new() -> Self {
+        Self { until: AtomicU64::new(0), next_ns: AtomicU64::new(CROWDED_MIN.0) }
+    }
+
+    /// Returns whether waits sleep in place of yielding.
+    fn is_on(&self, now: LocalNs) -> bool {
+        now.0 < self.until.load(Ordering::Relaxed)
+    }
+
+    /// Learns from a yield that took `gone` and ended at `back`. Threads may overwrite each other's
+    /// times; estimates suffice.
+    fn note_yield(&self, back: LocalNs, gone: Nanos) {
+        let length = Nanos(self.next_ns.load(Ordering::Relaxed));
+        if gone > YIELD_LONG {
+            self.until.store((back + length).0, Ordering::Relaxed);
+            self.next_ns.store(length.times(2).min(CROWDED_MAX).0, Ordering::Relaxed);
+        } else if length > CROWDED_MIN {
+            self.next_ns.store((length.0 / 2).max(CROWDED_MIN.0), Ordering::Relaxed);
+        }
+    }
 }
 
 /// An engine and its wire, as the holder of the lock sees them.
@@ -127,6 +170,7 @@ impl<E: Engine> SharedEngine<E> {
             steps: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
             rest_first_until: AtomicU64::new(0),
+            crowding: Crowding::new(),
             is_ended: AtomicBool::new(false),
             signal,
             is_asleep: AtomicBool::new(false),
@@ -170,6 +214,7 @@ impl<E: Engine> SharedEngine<E> {
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let (mut polls, mut idle, mut given) = (POLLS, None, Nanos::ZERO);
+        let (mut slice, mut has_yielded) = (None, false);
         while !ready() {
             if poll() {
                 (polls, idle, given) = (POLLS, None, Nanos::ZERO);
@@ -184,12 +229,19 @@ impl<E: Engine> SharedEngine<E> {
             polls = 1;
             if now.0 < self.rest_first_until.load(Ordering::Relaxed) && is_bulk() {
                 rest(descriptors, REST_LONG);
+            } else if self.crowding.is_on(now) {
+                slice.get_or_insert_with(ShortSlice::take);
+                rest(descriptors, sleep_after(waited));
             } else if waited >= YIELDS {
                 rest(descriptors, sleep_after(waited));
             } else {
                 std::thread::yield_now();
                 let back = clock::now();
                 let gone = back.since(now);
+                if gone > YIELD_LONG || !has_yielded {
+                    self.crowding.note_yield(back, gone);
+                    has_yielded = true;
+                }
                 if gone < YIELD_TO_NOBODY {
                     polls = POLLS;
                 } else {
@@ -223,6 +275,7 @@ impl<E: Engine> SharedEngine<E> {
         after: &mut dyn FnMut(&mut A),
         has_more: &dyn Fn() -> bool,
     ) {
+        let _slice = ShortSlice::take();
         let mut seen = self.steps.load(Ordering::Relaxed);
         while !self.is_ended.load(Ordering::Acquire) {
             let steps = self.steps.load(Ordering::Relaxed);
@@ -280,5 +333,39 @@ fn rest(descriptors: Option<&WakeDescriptors>, timeout: Nanos) {
             descriptors.sleep(timeout, &[]);
         }
         None => std::thread::sleep(Duration::from_nanos(timeout.0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn note_yield__where_threads_compute_all_the_time_few_waits_find_it_out() {
+        let (crowding, mut now, mut found) = (Crowding::new(), LocalNs(1), 0);
+        let ms = Nanos::from_millis(1);
+        assert!(!crowding.is_on(now));
+        // A wait each 20 ms.
+        for _ in 0..5_000 {
+            if !crowding.is_on(now) {
+                found += 1;
+                crowding.note_yield(now, ms);
+            }
+            now += ms.times(20);
+        }
+        assert!(found < 50, "{found} of 5,000 waits yielded");
+        crowding.note_yield(now, ms);
+        assert!(!crowding.is_on(now + CROWDED_MAX));
+    }
+
+    #[test]
+    fn note_yield__waits_that_yield_briefly_make_it_short_again() {
+        let (crowding, now) = (Crowding::new(), LocalNs(1));
+        (0..20).for_each(|_| crowding.note_yield(now, YIELD_LONG + Nanos(1)));
+        (0..20).for_each(|_| crowding.note_yield(now, YIELD_TO_NOBODY));
+        crowding.note_yield(now, YIELD_LONG + Nanos(1));
+        assert!(
+            crowding.is_on(now + Nanos(CROWDED_MIN.0 - 1)) && !crowding.is_on(now + CROWDED_MIN)
+        );
     }
 }

@@ -6,8 +6,8 @@
 //! both reach everybody), [`files`] (file operations over any wire), [`progress`] (one engine over
 //! one wire), [`waiting`] (spin or sleep), [`clock`] (this node's time and the kernel's receive
 //! stamps), [`noise`] (what this node's processors did to a measurement), [`awake`] (what keeps
-//! them from it), [`wake_signal`] (wakes a thread that sleeps), [`fair_lock`] (a lock in turn),
-//! [`door`] (lets in who knows a secret), [`launch`] (how the ranks of a job find each other), [`keys`] (what only they know).
+//! them from it), [`wake_signal`] (wakes a thread that sleeps), `time_slice` (has it
+//! run soon), [`fair_lock`] (a lock in turn), [`door`] (lets in who knows a secret), [`launch`] (how the ranks of a job find each other), [`keys`] (what only they know).
 
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]
@@ -29,6 +29,7 @@ pub mod noise;
 pub mod progress;
 mod reliable;
 pub mod shm;
+mod time_slice;
 pub mod udp;
 pub mod waiting;
 pub mod wake_signal;

@@ -45,7 +45,7 @@ const YIELD_TO_SOMEBODY: Nanos = Nanos(2_000);
 /// The longest time of yields in one wait.
 const YIELDS: Nanos = Nanos::from_micros(200);
 /// A yield that takes longer gave the processor to a thread that computes.
-const YIELD_LONG: Nanos = Nanos::from_micros(400);
+pub(crate) const YIELD_LONG: Nanos = Nanos::from_micros(400);
 /// The shortest and the longest sleep of a thread that nobody wakes. A sleep costs 5 to 10 us of
 /// processor time (measured): at most 1 % of the longest.
 const SLEEP_MIN: Nanos = Nanos::from_micros(50);
