@@ -184,7 +184,7 @@ impl Applier for Local<'_> {
 
 impl Application<QueueNode> for Local<'_> {
     fn event(&mut self, event: QueueEvent) {
-        self.far.hear(self.job, event);
+        self.far.handle(self.job, event);
     }
 }
 

@@ -9,7 +9,8 @@
 //! A *lane* is a stream of elements to one peer in one class, with sequential numbers. Its open buffer
 //! is sent when no message of the lane is under way and none was sent in the last 8 us, when it is
 //! full, and when a thread waits. So a lone operation leaves at once, and a loop of operations fills
-//! messages: the 8 us become up to 64 while they end with many elements. After a `quiet` that
+//! messages: the 8 us become up to 64 while they end with many elements and the loop does not pause
+//! for 8 us. After a `quiet` that
 //! completed a single message, the next operation waits for another `quiet`, so that one message
 //! carries the operation and the request to acknowledge it. The next poll, at the latest one of the
 //! progress thread, ends that wait. Contexts of one class share lanes. So a fence has nothing to do,
@@ -25,6 +26,7 @@
 //! ([`clearway_runtime::attend`]).
 
 mod apply;
+mod lane;
 mod object;
 mod ticket;
 mod wire;
@@ -32,19 +34,19 @@ mod wire;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, Rank};
+use clearway_proto::base::{Bytes, Class, Nanos, Rank};
 use clearway_proto::queue::{
-    ClosingCause, ClosingPolicy, ContextId, Element, OpenBuffer, Place as FarPlace, Push,
-    QueueCommand, QueueConfig, QueueEvent, QueueLimits, QueueNode, StreamState, Ticket,
+    ClosingCause, ClosingPolicy, ContextId, Element, Place as FarPlace, Push, QueueCommand,
+    QueueConfig, QueueEvent, QueueLimits, QueueNode, StreamState, Ticket,
 };
 use clearway_proto::wire::{Driver, Granted, RegionId, Span};
 use clearway_runtime::attend::{LockedEngine, SharedEngine};
 use clearway_runtime::clock;
-use clearway_runtime::fair_lock::FairLock;
 use clearway_runtime::near::{LINES, Line};
 use clearway_runtime::waiting::WakeDescriptors;
 
 use self::apply::{LINE, Local, line_bytes, line_offset};
+use self::lane::{Lane, OpenLane};
 pub(crate) use self::object::{Change, FarObject};
 use self::ticket::Tickets;
 pub(crate) use self::wire::{FarWire, open};
@@ -59,125 +61,10 @@ const BATCHES: u32 = 64;
 /// Bytes under way that are more than the network carries in the time of a wake-up: they take 50 us at
 /// 10 Gb/s.
 const BULK: u64 = 64 << 10;
-/// How long a lane gathers after it was closed, even if nothing is under way: a message costs a few
-/// us, and a loop issues its next operation sooner.
-const GATHER: Nanos = Nanos::from_micros(8);
-/// The longest time of gathering where loops fill messages and the class allows it: as long as a loop
-/// takes for a message of 8 KiB.
-const GATHER_MOST: Nanos = Nanos::from_micros(64);
-/// Gathering takes at most this part of a class's deadline.
-const GATHER_SHARE: u64 = 10;
-/// Elements of a message that shows a loop, and of one that shows none.
-const OF_LOOP: u32 = 32;
-const OF_NO_LOOP: u32 = 8;
-/// Elements between two looks at the clock, which takes as long as an element, in a loop.
-const CLOCK_EVERY: u32 = 8;
 /// How long a PE that ends waits for PEs that may be gone: many round trips between busy processors.
 const PARTING: Nanos = Nanos::from_millis(1_000);
-/// How long it still answers them: a few times the interval at which a stream asks again.
+/// How long it still answers them: a few times the interval at which a stream repeats its request.
 const LAST_ANSWERS: Nanos = Nanos::from_millis(20);
-
-/// A stream of elements to one peer in one class.
-struct Lane {
-    state: FairLock<OpenLane>,
-    peer: Rank,
-    class: Class,
-    issued: AtomicU64,
-    /// How many issued elements were closed.
-    closed: AtomicU64,
-    ended: AtomicU64,
-    is_under_way: AtomicBool,
-    /// The time of the last close, and how long it gathers from then on.
-    closed_at: AtomicU64,
-    gather_ns: AtomicU64,
-    /// It is in the list of lanes to close at their time.
-    is_listed: AtomicBool,
-    /// Messages since the last `quiet`.
-    messages: AtomicU32,
-    /// The last `quiet` completed a single message, so open elements wait for the next `quiet`. A
-    /// hint, which is wrong for at most one poll.
-    is_completed_next: AtomicBool,
-}
-
-/// Elements that are not closed yet.
-struct OpenLane {
-    open: OpenBuffer,
-    buffer: Box<[u8]>,
-}
-
-impl Lane {
-    /// Creates a lane to which nothing was issued.
-    fn new(peer: Rank, class: Class, limits: &QueueLimits) -> Self {
-        let state = OpenLane {
-            open: OpenBuffer::new(limits),
-            buffer: vec![0; limits.batch as usize].into_boxed_slice(),
-        };
-        Self {
-            state: FairLock::new(state),
-            peer,
-            class,
-            issued: AtomicU64::new(0),
-            closed: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
-            is_under_way: AtomicBool::new(false),
-            closed_at: AtomicU64::new(0),
-            gather_ns: AtomicU64::new(GATHER.0),
-            is_listed: AtomicBool::new(false),
-            messages: AtomicU32::new(0),
-            is_completed_next: AtomicBool::new(false),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OpenLane> {
-        self.state.lock()
-    }
-
-    /// Returns whether its elements should wait for later ones.
-    fn gathers(&self) -> StreamState {
-        let closed_at = LocalNs(self.closed_at.load(Ordering::Relaxed));
-        if self.is_under_way.load(Ordering::Acquire)
-            || self.is_completed_next.load(Ordering::Relaxed)
-            || clock::now().since(closed_at).0 < self.gather_ns.load(Ordering::Relaxed)
-        {
-            StreamState::Busy
-        } else {
-            StreamState::Idle
-        }
-    }
-
-    /// Returns the same, but with a loop's elements only now and then by the clock.
-    #[inline]
-    fn gathers_now(&self, elements: u32) -> StreamState {
-        if elements > CLOCK_EVERY && !elements.is_multiple_of(CLOCK_EVERY) {
-            return StreamState::Busy;
-        }
-        self.gathers()
-    }
-
-    /// Adapts how long it gathers, where `elements` elements leave because it has gathered long
-    /// enough: a loop pays for each message, a lone operation waits for it.
-    fn adapt(&self, elements: u32, policy: &ClosingPolicy) {
-        let gather = self.gather_ns.load(Ordering::Relaxed);
-        let deadline = policy.deadline[self.class.index()].map_or(u64::MAX, |deadline| deadline.0);
-        let most = GATHER_MOST.0.min(deadline / GATHER_SHARE).max(GATHER.0);
-        let next = match elements {
-            OF_LOOP.. => (2 * gather).min(most),
-            OF_NO_LOOP.. => gather,
-            _ => GATHER.0,
-        };
-        self.gather_ns.store(next, Ordering::Relaxed);
-    }
-
-    /// Returns how many elements are not complete.
-    fn outstanding(&self) -> u64 {
-        let ended = self.ended.load(Ordering::Acquire);
-        self.issued.load(Ordering::Acquire).saturating_sub(ended)
-    }
-
-    const fn context(&self) -> ContextId {
-        ContextId(self.class.index() as u32)
-    }
-}
 
 /// Registered memory for closed buffers of a class.
 #[derive(Default)]
@@ -231,7 +118,7 @@ impl Far {
     /// `threshold` bytes, or at their longest.
     ///
     /// # Errors
-    /// The wire cannot carry OpenSHMEM; the sentence says why.
+    /// The wire cannot carry OpenSHMEM; the sentence has the reason.
     pub(crate) fn new(
         wire: FarWire,
         me: usize,
@@ -336,7 +223,7 @@ impl Far {
         let lane = self.lane(pe, class);
         let mut state = lane.lock();
         let issued = self.append(lane, &mut state, element);
-        let stream = lane.gathers_now(state.open.elements());
+        let stream = lane.gathers_now(state.open.elements(), clock::now);
         if let Some(cause) = self.policy.cause(&state.open, class, stream, Nanos::ZERO) {
             if cause == ClosingCause::Idle {
                 lane.adapt(state.open.elements(), &self.policy);
@@ -507,7 +394,7 @@ impl Far {
     }
 
     /// Handles an event of the engine, which is locked.
-    fn hear(&self, job: &Job, event: QueueEvent) {
+    fn handle(&self, job: &Job, event: QueueEvent) {
         match event {
             QueueEvent::Ended { context, peer, count } => {
                 if let Some(lane) = self.used_lane(peer.index(), context.0 as usize) {
@@ -549,7 +436,7 @@ impl Far {
             if lane.is_under_way.load(Ordering::Acquire) {
                 continue;
             }
-            let has_more = match lane.gathers() {
+            let has_more = match lane.gathers_still(clock::now()) {
                 StreamState::Idle => self.try_close(lane, ClosingCause::Idle),
                 StreamState::Busy => true,
             };
@@ -594,7 +481,7 @@ impl Far {
         }
     }
 
-    /// Sends everything of `class`, and asks for acknowledgements. Returns whether anything is not
+    /// Sends everything of `class`, and requests acknowledgements. Returns whether anything is not
     /// complete.
     pub(crate) fn send(&self, class: Class) -> bool {
         let Ok(job) = job::installed() else { return false };
@@ -609,7 +496,7 @@ impl Far {
                 count => lane.is_completed_next.store(count == 1, Ordering::Relaxed),
             }
         }
-        // Behind the last batches, which then ask themselves.
+        // Behind the last batches, which then carry the request.
         let context = ContextId(class.index() as u32);
         let mut locked = self.engine.lock();
         locked.command(QueueCommand::Flush { context, peer: None });
@@ -617,7 +504,7 @@ impl Far {
         true
     }
 
-    /// Returns how many elements of `class` are not complete, as far as this PE knows.
+    /// Returns how many elements of `class` are not acknowledged as complete.
     fn outstanding(&self, class: Class) -> u64 {
         self.lanes_of(class).map(Lane::outstanding).sum()
     }
@@ -627,8 +514,8 @@ impl Far {
         self.used_lane(pe, class.index()).map_or(0, |lane| lane.issued.load(Ordering::Acquire))
     }
 
-    /// Returns how many of the first `issued` elements to `pe` in `class` are not complete, as far
-    /// as this PE knows.
+    /// Returns how many of the first `issued` elements to `pe` in `class` are not acknowledged
+    /// as complete.
     pub(crate) fn open(&self, pe: usize, class: Class, issued: u64) -> u64 {
         let lane = self.used_lane(pe, class.index());
         lane.map_or(0, |lane| issued.saturating_sub(lane.ended.load(Ordering::Acquire)))
@@ -655,7 +542,7 @@ impl Far {
                 self.wait(|| lane.outstanding() == 0 || clock::now() >= until);
             }
         }
-        // The other PEs ask this one at the same time.
+        // The other PEs wait for acknowledgements of this one at the same time.
         let until = clock::now() + LAST_ANSWERS;
         self.wait(|| clock::now() >= until);
     }
@@ -724,30 +611,5 @@ impl Far {
     pub(crate) fn payload(&'static self, pe: usize, slot: usize, line: usize) -> [u64; SLOT_WORDS] {
         let words = self.line(pe, slot, line);
         std::array::from_fn(|word| words[word + 1])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns how long a lane gathers behind messages with these numbers of elements.
-    fn gathers_for(class: Class, messages: &[u32]) -> Nanos {
-        let limits = QueueLimits { batch: 256, answer: 64, element: 44, window: 4, requests: 2 };
-        let (lane, policy) = (Lane::new(Rank(1), class, &limits), ClosingPolicy::new(256));
-        messages.iter().for_each(|elements| lane.adapt(*elements, &policy));
-        Nanos(lane.gather_ns.load(Ordering::Relaxed))
-    }
-
-    #[test]
-    fn adapt__loops_gather_longer_until_an_operation_comes_alone() {
-        assert_eq!(gathers_for(Class::BestEffort, &[90, 180]), GATHER.times(4));
-        assert_eq!(gathers_for(Class::Bulk, &[90, 180, 20, 900, 900, 900]), GATHER_MOST);
-        assert_eq!(gathers_for(Class::BestEffort, &[90, 180, 1]), GATHER);
-    }
-
-    #[test]
-    fn adapt__a_class_with_a_short_deadline_gathers_as_ever() {
-        assert_eq!(gathers_for(Class::LowLatency, &[90, 900, 900]), GATHER);
     }
 }
