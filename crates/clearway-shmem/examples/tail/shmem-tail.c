@@ -1,21 +1,23 @@
 /*
  * shmem-tail: measures how bulk traffic delays small operations, with one class for both and with a class for each.
  *
- * A seeded draw splits the PEs into victims and congestors. Victims start small operations on other victims at intended times and measure latency
- * from these, so that a late operation does not hide the delay of those after it. Each pattern is measured isolated, and then with each congestor.
- * Congestors put blocks of 64 KiB, as many as their window holds; each is also measured alone, for its bandwidth without victims. The figure is
- * congested p99 over isolated p99.
+ * A seeded draw splits the PEs of each host into victims and congestors. Victims start small operations on victims of other hosts at intended times
+ * and measure latency from these, so that a late operation does not hide the delay of those after it. Each pattern is measured isolated, and then
+ * with each congestor. Congestors put blocks to congestors of other hosts, as many as their window holds; each is also measured alone, for its
+ * bandwidth without victims. The figure is congested p99 over isolated p99. Where all PEs are of one host, they put to each other.
  *
  *     oshcc -O2 -o shmem-tail shmem-tail.c && oshrun -n 8 ./shmem-tail --out tail && clearway report tail
  *
  * Source: the benchmark of queues with service classes: victims put, get, fetch-add and put with wait; congestors incast and all-to-all.
  */
+#include <dirent.h>
 #include <shmem.h>
 #include <shmemx.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,14 +35,14 @@ enum { ONE_CLASS, TWO_CLASSES, CLASS_KINDS };
 
 static struct {
     int victims[VICTIM_KINDS], congestors[CONGESTOR_KINDS], classes[CLASS_KINDS];
-    long messages, window, block;
+    long messages, window, block, nice;
     double gap_s;
     unsigned long seed;
     const char *out;
-} asked = {{1, 1, 1, 1}, {1, 1, 1}, {1, 1}, 200, 32, 65536, 0.02, 1, NULL};
+} asked = {{1, 1, 1, 1}, {1, 1, 1}, {1, 1}, 200, 32, 65536, 0, 0.02, 1, NULL};
 
-/* The first `victims` entries of `order` are the victims. */
-static int me, pes, victims, order[PES_MAX], place;
+/* The first `victims` entries of `order` are the victims, in pairs. A host is named by its first PE. */
+static int me, pes, victims, order[PES_MAX], place, host_of[PES_MAX], is_one_host = 1;
 /* Symmetric. */
 static double *latencies;
 static long *words, *stop, *moved;
@@ -127,7 +129,7 @@ static double number(const char *option, const char *text, double least, double 
 static const char USAGE[] =
     "usage: shmem-tail [--victims put,get,fetch-add,put-wait] [--congestors incast,alltoall,both]\n"
     "                  [--classes one,split] [--messages N] [--gap-ms T] [--window N] [--block BYTES]\n"
-    "                  [--seed N] [--out DIR]\n"
+    "                  [--nice N] [--seed N] [--out DIR]\n"
     "Measure small operations of victims beside bulk traffic of congestors, at least 4 PEs.\n"
     "  --victims     measure these patterns (default all)\n"
     "  --congestors  measure beside these (default all)\n"
@@ -136,6 +138,7 @@ static const char USAGE[] =
     "  --gap-ms      intend one operation every T ms (default 20)\n"
     "  --window      keep N blocks under way at a congestor (default 32)\n"
     "  --block       put blocks of BYTES (default 65536)\n"
+    "  --nice        run congestors at this nice value; 19 where PEs share processors, so that victims wait for the network alone (default 0)\n"
     "  --seed        draw victims and congestors from N (default 1)\n"
     "  --out         write DIR/report.json, which `clearway report DIR` shows\n";
 
@@ -162,6 +165,8 @@ static void read_options(int count, char **words)
             asked.window = (long) number(option, text, 1, 4096);
         else if (strcmp(option, "--block") == 0)
             asked.block = (long) number(option, text, 1, BLOCK_MAX);
+        else if (strcmp(option, "--nice") == 0)
+            asked.nice = (long) number(option, text, 0, 19);
         else if (strcmp(option, "--seed") == 0)
             asked.seed = (unsigned long) number(option, text, 0, 9e15);
         else if (strcmp(option, "--out") == 0 && *text)
@@ -175,18 +180,60 @@ static void read_options(int count, char **words)
     }
 }
 
+static void find_hosts(void)
+{
+    long *first = shmem_malloc(sizeof *first);
+    if (!first)
+        refuse("the symmetric heap is too small", "raise SHMEM_SYMMETRIC_SIZE");
+    *first = 0;
+    while (!shmem_ptr(first, (int) *first))
+        ++*first;
+    shmem_barrier_all();
+    for (int i = 0; i < pes; i++)
+        is_one_host &= (host_of[i] = (int) shmem_long_g(first, i)) == 0;
+    shmem_barrier_all();
+    shmem_free(first);
+}
+
+static int have_other_hosts(int place, int other)
+{
+    return host_of[order[place]] != host_of[order[other]];
+}
+
+static void exchange(int place, int other)
+{
+    int kept = order[place];
+    order[place] = order[other];
+    order[other] = kept;
+}
+
 static void draw_roles(void)
 {
     unsigned long state = asked.seed;
-    for (int i = 0; i < pes; i++)
+    static int drawn_of[PES_MAX], pes_of[PES_MAX];
+    int chosen = 0;
+    for (int i = 0; i < pes; i++) {
         order[i] = i;
-    for (int i = pes - 1; i > 0; i--) {
-        int other = (int) (drawn(&state) % (unsigned long) (i + 1)), kept = order[i];
-        order[i] = order[other];
-        order[other] = kept;
+        pes_of[host_of[i]]++;
     }
-    /* Victims in pairs, and at least two congestors. */
+    for (int i = pes - 1; i > 0; i--)
+        exchange(i, (int) (drawn(&state) % (unsigned long) (i + 1)));
+    /* Victims in pairs, and at least two congestors. At most half of a host's PEs, rounded up, are victims. */
     victims = pes / 2 / 2 * 2;
+    for (int i = 0; chosen < victims; i++) {
+        int host = host_of[order[i]];
+        if (2 * drawn_of[host] < pes_of[host]) {
+            drawn_of[host]++;
+            exchange(chosen++, i);
+        }
+    }
+    /* The halves of a pair are on different hosts, if there are several. */
+    for (int i = 0; i < victims; i += 2)
+        for (int other = 0; other < pes && !have_other_hosts(i, i + 1); other++) {
+            int partner = other < victims ? other ^ 1 : i;
+            if (other / 2 != i / 2 && have_other_hosts(i, other) && (other >= victims || have_other_hosts(i + 1, partner)))
+                exchange(i + 1, other);
+        }
     for (int i = 0; i < pes; i++)
         if (order[i] == me)
             place = i;
@@ -241,24 +288,45 @@ static void be_victim(int pattern, shmem_ctx_t ctx)
             latencies[i] = -1;
 }
 
+/* Lowers the priority of all threads of this PE, those of the library among them. */
+static void lower_priority(int nice)
+{
+    DIR *threads = opendir("/proc/self/task");
+    for (struct dirent *entry; threads && (entry = readdir(threads)) != NULL;)
+        if (atoi(entry->d_name) > 0)
+            setpriority(PRIO_PROCESS, (id_t) atoi(entry->d_name), nice);
+    if (threads)
+        closedir(threads);
+}
+
+/* Finds the congestors that this one puts to. Returns their number, 0 for the target of an incast and its neighbours. */
+static int find_targets(int is_incast, int *targets)
+{
+    int count = 0, congestors = pes - victims;
+    for (int i = 1; i < congestors; i++) {
+        int other = is_incast ? victims : victims + (place - victims + i) % congestors;
+        if (other != place && (is_one_host || have_other_hosts(place, other)) && !(is_incast && i > 1))
+            targets[count++] = order[other];
+    }
+    return count;
+}
+
 /* Puts blocks until a victim stores stop, or until `until`. */
 static void be_congestor(int congestor, shmem_ctx_t ctx, double until)
 {
-    int own = place - victims, others = pes - victims;
-    int is_incast = congestor == INCAST || (congestor == BOTH && own % 2 == 1);
+    static int targets[PES_MAX];
+    int own = place - victims;
+    int is_incast = congestor == INCAST || (congestor == BOTH && own % 2 == 1), others = find_targets(is_incast, targets);
     long turn = 0, begun = 0;
     double begin = now(), end = begin;
     /* The target of an incast puts nothing. */
-    if (is_incast && own == 0 && congestor == INCAST) {
+    if (others == 0) {
         while (until ? now() < until : !shmem_long_test(stop, SHMEM_CMP_NE, 0))
             usleep(1000);
     } else {
         while (until ? now() < until : !shmem_long_test(stop, SHMEM_CMP_NE, 0)) {
             for (long i = 0; i < asked.window; i++) {
-                int target = is_incast ? 0 : (own + 1 + (int) (turn++ % (others - 1))) % others;
-                if (target == own)
-                    target = (own + 1) % others;
-                shmem_ctx_putmem_nbi(ctx, blocks, blocks + BLOCK_MAX, asked.block, order[victims + target]);
+                shmem_ctx_putmem_nbi(ctx, blocks, blocks + BLOCK_MAX, asked.block, targets[turn++ % others]);
             }
             begun += asked.window;
             shmem_ctx_quiet(ctx);
@@ -357,8 +425,20 @@ static void curve(int class, const char *pattern, const char *congestor, const c
     fprintf(survival_file, "]}");
 }
 
-/* Runs a phase; PE 0 gets the latencies of the victims. */
-static struct summary phase(int pattern, int class, int congestor, double **sorted)
+/* Returns the bytes per second of all congestors in this phase. */
+static double bulk_rate(void)
+{
+    double rate = 0;
+    for (int i = victims; i < pes; i++) {
+        long seen[2];
+        shmem_getmem(seen, moved, sizeof seen, order[i]);
+        rate += seen[0] / (seen[1] * 1e-9);
+    }
+    return rate;
+}
+
+/* Runs a phase. PE 0 gets the latencies of the victims and the rate of the congestors. */
+static struct summary phase(int pattern, int class, int congestor, double **sorted, double *rate)
 {
     int is_victim = place < victims;
     shmem_ctx_t ctx = class == TWO_CLASSES ? contexts[is_victim ? 0 : 1] : SHMEM_CTX_DEFAULT;
@@ -383,22 +463,12 @@ static struct summary phase(int pattern, int class, int congestor, double **sort
     }
     shmem_barrier_all();
     struct summary s = {0};
-    if (me == 0)
+    if (me == 0) {
         s = summarise(sorted);
+        *rate = bulk_rate();
+    }
     shmem_barrier_all();
     return s;
-}
-
-/* Returns the bytes per second of all congestors in the last phase. */
-static double bulk_rate(void)
-{
-    double rate = 0;
-    for (int i = victims; i < pes; i++) {
-        long seen[2];
-        shmem_getmem(seen, moved, sizeof seen, order[i]);
-        rate += seen[0] / (seen[1] * 1e-9);
-    }
-    return rate;
 }
 
 static double alone(int class, int congestor)
@@ -427,11 +497,11 @@ static void measure(int class)
         for (int congestor = 0; congestor < CONGESTOR_KINDS; congestor++) {
             if (!asked.congestors[congestor])
                 continue;
-            double *calm = NULL, *busy = NULL;
-            struct summary i = phase(pattern, class, -1, &calm), c = phase(pattern, class, congestor, &busy);
+            double *calm = NULL, *busy = NULL, rate = 0;
+            struct summary i = phase(pattern, class, -1, &calm, &rate), c = phase(pattern, class, congestor, &busy, &rate);
             if (me == 0) {
                 const char *victim = VICTIMS[pattern], *beside = CONGESTORS[congestor];
-                double share = bulk_rate() / bulk[congestor];
+                double share = bulk[congestor] > 0 ? rate / bulk[congestor] : 0;
                 printf("%-10s %-10s %-9s %10.1f %10.1f %10.1f %10.1f %8.1f %7.2f\n", CLASSES[class], victim, beside, i.p50, i.p99, c.p50, c.p99,
                        c.p99 / i.p99, share);
                 fflush(stdout);
@@ -494,8 +564,9 @@ static void open_report(char **name, int count, char **words_of_command)
             "{\"name\":\"messages\",\"value\":\"%ld\",\"unit\":\"\",\"origin\":\"flag\"},"
             "{\"name\":\"gap\",\"value\":\"%g\",\"unit\":\"ms\",\"origin\":\"flag\"},"
             "{\"name\":\"window\",\"value\":\"%ld\",\"unit\":\"\",\"origin\":\"flag\"},"
-            "{\"name\":\"block\",\"value\":\"%ld\",\"unit\":\"B\",\"origin\":\"flag\"}],\n",
-            pes, victims, asked.messages, asked.gap_s * 1e3, asked.window, asked.block);
+            "{\"name\":\"block\",\"value\":\"%ld\",\"unit\":\"B\",\"origin\":\"flag\"},"
+            "{\"name\":\"nice\",\"value\":\"%ld\",\"unit\":\"\",\"origin\":\"flag\"}],\n",
+            pes, victims, asked.messages, asked.gap_s * 1e3, asked.window, asked.block, asked.nice);
     fprintf(report, "\"figures\":[");
 }
 
@@ -526,7 +597,10 @@ int main(int count, char **arguments)
     read_options(count, arguments);
     if (pes < 4 || pes > PES_MAX)
         refuse("too few or too many PEs", "start 4 to 4096");
+    find_hosts();
     draw_roles();
+    if (place >= victims && asked.nice > 0)
+        lower_priority((int) asked.nice);
     latencies = shmem_malloc(sizeof *latencies * (size_t) asked.messages);
     words = shmem_calloc(WORDS, sizeof *words);
     stop = shmem_calloc(1, sizeof *stop);
