@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! A data queue has a channel for each ordered pair of members, a ring of bytes in the pool of the
-//! PE that pops. A push copies into the channel. The target learns of it a batch at a time, when
+//! PE that pops. A push copies into the channel. The target sees pushed bytes a batch at a time, when
 //! the program makes progress, or when the channel is full; to a far PE the bytes go then too, as
 //! one element of the stream to it. The pusher learns in the same way how much was popped. Elements
 //! of a pair come out in the order in which they went in.
@@ -31,7 +31,7 @@ use crate::team::Team;
 
 /// `SHMEMX_PE_ANY`: any PE that has something.
 pub const PE_ANY: i32 = -1;
-/// Bytes that may wait in a channel where the program does not say how many: more than a
+/// Bytes that may wait in a channel where the program gives no number: more than a
 /// second-level cache line of every PE, less than the cache.
 const CHANNEL: usize = 64 << 10;
 /// Bytes of which the other end learns together.
@@ -83,15 +83,15 @@ pub(super) struct ChannelQueue {
     next: usize,
     batch: u64,
     ending: Ending,
-    /// Whether the queue counts as unfinished: a member may not know of everything.
+    /// Whether the queue counts as unfinished: something may not be announced to a member.
     is_unfinished: bool,
     told_batches: u64,
     delays: Histogram,
 }
 
 impl ChannelQueue {
-    /// Creates the queue with all members of `team`; `None` for all where one has no room, or asks
-    /// for another share.
+    /// Creates the queue with all members of `team`; `None` for all where one has no room, or has
+    /// another share.
     pub(super) fn create(
         job: &'static Job,
         team: Team,
@@ -144,7 +144,7 @@ impl ChannelQueue {
         }))
     }
 
-    /// Tells members of everything that was pushed to them and popped from them.
+    /// Announces to members everything that was pushed to them and popped from them.
     pub(super) fn publish(&mut self, job: &Job) {
         if std::mem::take(&mut self.is_unfinished) {
             job.queues.unfinished.fetch_sub(1, Ordering::Relaxed);
@@ -155,7 +155,7 @@ impl ChannelQueue {
         }
     }
 
-    /// Notes that a member may not know of something.
+    /// Notes that something may not be announced to a member.
     fn mark_unfinished(&mut self, job: &Job, index: usize) {
         if !std::mem::replace(&mut self.is_unfinished, true) {
             job.queues.unfinished.fetch_add(1, Ordering::Relaxed);
@@ -241,7 +241,7 @@ impl ChannelQueue {
         ChannelPush::Kept
     }
 
-    /// Pops `bytes` bytes of a member, or of any; from which.
+    /// Pops `bytes` bytes of a member, or of any. Returns the member.
     fn pop(&mut self, job: &Job, dest: Caller, bytes: u64, pe: Option<usize>) -> Option<usize> {
         let count = self.members.len();
         let (first, tries) = pe.map_or((self.next, count), |pe| (pe, 1));
@@ -258,7 +258,7 @@ impl ChannelQueue {
         member.parts.get(member.popped, dest, bytes);
         member.popped += bytes;
         let is_near = member.parts.is_near();
-        // Room that a far member does not know of is as good as none.
+        // Room that was not announced to a far member is of no use to it.
         if is_near || member.popped - member.reported >= self.batch {
             member.report();
         }
@@ -300,7 +300,7 @@ impl TallyBoard for &mut [Member] {
     fn sum(&self, round: u64) -> Option<Tally> {
         self.iter().try_fold(Tally::default(), |sum, member| {
             let told = member.parts.tally(round)?;
-            // What members say is theirs; only equality counts.
+            // Members compute their counts themselves; only equality counts.
             Some(Tally {
                 pushed: sum.pushed.wrapping_add(told.pushed),
                 popped: sum.popped.wrapping_add(told.popped),
@@ -314,7 +314,7 @@ impl TallyBoard for &mut [Member] {
 pub enum Pushing {
     /// It has.
     Continues,
-    /// Nothing, but because of what it pops.
+    /// Nothing, but in response to what it pops.
     Over,
 }
 
@@ -372,7 +372,7 @@ impl Member {
         }
     }
 
-    /// Looks how much the member popped.
+    /// Reads how much the member popped.
     fn look(&mut self, delays: &mut Histogram) {
         self.popped_there = self.parts.popped();
         if let Some((_, since)) = self.timed.take_if(|(bytes, _)| *bytes <= self.popped_there) {
@@ -380,7 +380,7 @@ impl Member {
         }
     }
 
-    /// Tells the member what was pushed to it; whether it did not know.
+    /// Announces to the member what was pushed to it. Returns whether there was anything.
     fn tell(&mut self) -> bool {
         let is_new = self.told != self.pushed;
         if is_new {
@@ -391,7 +391,7 @@ impl Member {
         is_new
     }
 
-    /// Tells the member what was popped from it, if it does not know.
+    /// Announces to the member what was popped from it, if that is new.
     #[inline]
     fn report(&mut self) {
         if self.reported != self.popped {
@@ -464,21 +464,21 @@ pub fn sizes(handle: usize, pe: i32) -> Result<(i32, [u64; 2]), Fault> {
     let mut found = [0; 2];
     let mut look = || {
         let queue = find!(job, handle, [QueueUse::Data]);
-        let data = queue.data();
-        let sizes =
-            usize::try_from(pe).ok().zip(data.as_ref()).and_then(|(pe, data)| data.sizes(pe));
-        match sizes {
-            Some((incoming, outgoing)) => found = [incoming, outgoing],
-            None => return refuse(job, || format!("PE {pe} is none of the queue's team")),
-        }
-        Ok(0)
+        queue.data.with(|state| {
+            let Some(state) = state else { return refuse_other_thread(job) };
+            match usize::try_from(pe).ok().and_then(|pe| state.sizes(pe)) {
+                Some((incoming, outgoing)) => found = [incoming, outgoing],
+                None => return refuse(job, || format!("PE {pe} is none of the queue's team")),
+            }
+            Ok(0)
+        })
     };
     Ok((look()?, found))
 }
 
-/// Looks whether the queue has come to its end (`shmemx_queue_data_advance`): [`COMPLETE`],
-/// [`WORKING`], [`ENDGAME`], or [`EINVAL`](super::EINVAL). When pushing is over the program
-/// promises that it pushes nothing more, but because of what it pops.
+/// Returns whether the queue is complete (`shmemx_queue_data_advance`): [`COMPLETE`], [`WORKING`],
+/// [`ENDGAME`], or [`EINVAL`](super::EINVAL). When pushing is over, the program pushes nothing more
+/// but in response to what it pops.
 ///
 /// # Errors
 /// A PE that gave this one what is no update.
@@ -487,10 +487,19 @@ pub fn advance(handle: usize, pushing: Pushing) -> Result<i32, Fault> {
     let queue = find!(job, handle, [QueueUse::Data]);
     job.queues.rings.take_news(job)?;
     job.ask();
-    match &mut *queue.data() {
-        Some(data) => Ok(data.advance(job, pushing)),
-        None => refuse(job, || "the queue has no data".to_owned()),
-    }
+    queue.data.with(|state| match state {
+        Some(state) => Ok(state.advance(job, pushing)),
+        None => refuse_other_thread(job),
+    })
+}
+
+/// Refuses a call of a thread to which the queue does not belong.
+pub(super) fn refuse_other_thread(job: &Job) -> Result<i32, Fault> {
+    refuse(job, || {
+        "an exclusive data queue is used by the thread that created it; create it as shared, \
+         which needs SHMEM_THREAD_MULTIPLE"
+            .to_owned()
+    })
 }
 
 /// Runs `run` for elements of the queue and as many bytes, with memory of the caller.
@@ -503,15 +512,16 @@ fn with(
     let job = job::get()?;
     let queue = find!(job, handle, [QueueUse::Data]);
     let bytes = elements.bytes() as u64;
-    match &mut *queue.data() {
-        Some(data) if bytes > 0 && !memory.is_null() && data.takes(elements) => {
-            run(job, data, bytes)
+    queue.data.with(|state| match state {
+        Some(state) if bytes > 0 && !memory.is_null() && state.takes(elements) => {
+            run(job, state, bytes)
         }
         Some(_) if bytes == 0 => Ok(0),
-        _ => refuse(job, || {
+        Some(_) => refuse(job, || {
             "elements of the queue have another size, or the pointer is null".to_owned()
         }),
-    }
+        None => refuse_other_thread(job),
+    })
 }
 
 impl ChannelQueue {

@@ -1,18 +1,17 @@
 //! Classes of queues and contexts, and what the wire to PEs of other hosts makes of them.
 //!
 //! # Model
-//! A class that is asked for is a wish. A wire that does not know it carries it like best effort:
-//! then `High` becomes `Medium`. A class below best effort stays what it is, because its streams
-//! come behind the others in each host; the mark of its packets says that the network does not know
-//! it.
+//! A program requests a class, and the wire grants one. A wire that cannot mark a class carries it as
+//! best effort: then `High` becomes `Medium`. A class below best effort keeps its class, because its
+//! streams come behind the others in each host; its packets have the mark of best effort.
 //!
 //! # Invariants
-//! I1. No class is granted that is above the one that was asked for.
+//! I1. No class is granted that is above the requested one.
 
 use clearway_proto::base::{Class, Nanos};
 use clearway_proto::wire::Granted;
 
-/// Which service a queue asks for.
+/// The service that a queue requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum QueueClass {
     /// The highest of the system.
@@ -44,7 +43,7 @@ impl QueueClass {
         Self::ALL.into_iter().find(|one| one.far() == class).unwrap_or(Self::Medium)
     }
 
-    /// Returns how long an element waits at most where the program does not say so.
+    /// Returns how long an element waits at most where the program gives no time.
     pub(super) fn deadline(self) -> Nanos {
         match self {
             Self::High => Nanos::from_micros(20),
@@ -67,11 +66,11 @@ impl QueueClass {
     }
 }
 
-/// What became of a class that was asked for: `shmemx_grant_t`.
+/// The requested and the granted class: `shmemx_grant_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ClassGrant {
-    /// The class that was asked for.
+    /// The requested class.
     pub asked: i32,
     /// The class that the traffic has.
     pub granted: i32,

@@ -145,7 +145,7 @@ pub struct QueueEnds {
 /// that come from the PE.
 ///
 /// # Errors
-/// A PE that gave this one what is no update.
+/// A PE sent this one what is no update.
 #[inline(always)]
 pub fn push(
     handle: usize,
@@ -188,8 +188,8 @@ fn push_packed(
     push_any(handle, ends, elements, pe, op).map(i64::from)
 }
 
-/// Puts one element of `size` bytes where the queue needs no look at its bound, and returns the
-/// answer to the program; `None` where it is another operation.
+/// Puts one element of `size` bytes where the queue has no limit to check, and returns the result
+/// of the call; `None` where it is another operation.
 #[inline(always)]
 fn put_word(handle: usize, ends: QueueEnds, pe: i32, size: usize) -> Result<Option<i64>, Fault> {
     let job = job::get()?;
@@ -216,7 +216,7 @@ fn put_word(handle: usize, ends: QueueEnds, pe: i32, size: usize) -> Result<Opti
 /// Bytes of the longest element that is a word.
 const LONGEST_WORD: usize = 8;
 
-/// An addition to one word, by a queue that needs no look at its bound.
+/// An addition to one word, by a queue that has no limit to check.
 struct Addition {
     job: &'static Job,
     queue: &'static Queue,
@@ -260,8 +260,7 @@ impl Addition {
         }))
     }
 
-    /// Gives it where it belongs, and returns the answer to the program; `None` where it is another
-    /// operation.
+    /// Pushes it to its PE, and returns the result of the call; `None` where it is another operation.
     #[inline(always)]
     fn push(self) -> Result<Option<i64>, Fault> {
         let Self { job, queue, target, .. } = self;
@@ -286,7 +285,7 @@ impl Addition {
         Some(0)
     }
 
-    /// Gives it to the stream of a far PE.
+    /// Pushes it to the stream of a far PE.
     #[inline(always)]
     fn push_far(self) -> Option<i64> {
         let Self { job, queue, target, at: (segment, offset), size, operand, .. } = self;
@@ -340,8 +339,7 @@ fn push_any(
     updates.push_all(job, queue, operand)
 }
 
-/// Returns the answer to a program that pushes `count` elements for a far PE where they have no
-/// room.
+/// Returns the result of a call that pushes `count` elements for a far PE where they have no room.
 fn refuse_beyond(
     job: &'static Job,
     queue: &Queue,
@@ -354,7 +352,7 @@ fn refuse_beyond(
     answer_of(job, queue.admit(job, count)?, count)
 }
 
-/// Returns what a program is answered whose `count` elements have no room.
+/// Returns the result of a call whose `count` elements have no room.
 fn answer_of(job: &Job, admission: Admission, count: usize) -> Result<Option<i32>, Fault> {
     match admission {
         Admission::Room => Ok(None),
@@ -421,7 +419,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Returns whether it takes operations without a look at its bound.
+    /// Returns whether it takes operations without a limit to check.
     #[inline]
     fn is_quick(&self) -> bool {
         self.lane.is_plain() && COMM.iter().any(|one| self.is_used_for(*one))
@@ -442,7 +440,7 @@ struct Updates {
 }
 
 impl Updates {
-    /// Gives the updates to the stream of a far PE in the queue's class, which gathers them.
+    /// Pushes the updates to the stream of a far PE in the queue's class, which aggregates them.
     #[inline(never)]
     fn push_far(
         &self,
@@ -543,7 +541,7 @@ pub(crate) fn change(place: Place, step: WordStep, size: usize, operand: u64) {
     if size == 4 { apply(place, step, operand as u32) } else { apply(place, step, operand) }
 }
 
-/// Returns the answer to a call whose operation ended so.
+/// Returns the result of a call whose operation ended so.
 fn answer(job: &Job, done: Result<(), Fault>) -> Result<i32, Fault> {
     match done {
         Ok(()) => Ok(0),

@@ -21,7 +21,7 @@
 use crate::address::{PREFETCH_AHEAD, Place, Segments};
 use crate::word::{Integer, Word};
 
-/// What an update makes of a word.
+/// How an update changes a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum WordStep {
@@ -175,7 +175,7 @@ const fn stride(is_constant: bool, width: usize) -> usize {
     if is_constant { 1 } else { 1 + width / 4 }
 }
 
-/// What a peer sent that is no run, or leaves its segment.
+/// A peer sent what is no run, or leaves its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 

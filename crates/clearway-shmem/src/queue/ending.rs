@@ -1,9 +1,9 @@
 //! The end of a data queue: all members are done, and nothing is on its way.
 //!
 //! # Model
-//! A member that is done takes part in *rounds*. When it enters a round it tells all members how
-//! many bytes it has pushed and popped so far. It enters the next round when it knows what all
-//! members told in this one. So whatever is counted in a round was counted after everything of the
+//! A member that is done takes part in *rounds*. When it enters a round it sends all members its
+//! *tally*: how many bytes it has pushed and popped so far. It enters the next round when it has the
+//! tallies of all members in this one. So whatever is counted in a round was counted after everything of the
 //! round before. Where as many bytes were pushed in a round as were popped in the round before,
 //! nothing was on its way in between. Nobody pushes again then, because a member that is done
 //! pushes only because of what it popped. All members find this in the same round.
@@ -28,7 +28,7 @@ pub(super) struct Tally {
 /// How far a queue is from its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndingState {
-    /// A member is not done, as far as this one knows.
+    /// A member is not done, or its tally has not arrived.
     Working,
     /// All members are done, and something may be on its way.
     Endgame,
@@ -36,16 +36,16 @@ pub(super) enum EndingState {
     Complete,
 }
 
-/// Where members tell each other their tallies.
+/// How members exchange their tallies.
 pub(super) trait TallyBoard {
-    /// Tells all members the tally of this one in `round`.
+    /// Sends all members the tally of this one in `round`.
     fn tell(&mut self, round: u64, tally: Tally);
 
-    /// Returns the sum of what all members told in `round`, if all have.
+    /// Returns the sum of the tallies of all members in `round`, if all have arrived.
     fn sum(&self, round: u64) -> Option<Tally>;
 }
 
-/// What a member knows of the end.
+/// A member's state in finding the end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ending {
     /// The round that this member has entered; 0 for none.

@@ -19,7 +19,7 @@ use crate::far::Far;
 pub(super) struct FarElements {
     /// Elements since all were complete.
     pushed: AtomicU64,
-    /// When the PEs were asked last what they applied, or the first element was pushed.
+    /// When acknowledgements were requested last, or the first element was pushed.
     since: AtomicU64,
     /// For each PE, how many elements were issued to it when the queue gave it the last one.
     marks: Box<[AtomicU64]>,
@@ -142,7 +142,7 @@ impl FarElements {
         }
     }
 
-    /// Returns how many elements are not complete, as far as this PE has heard.
+    /// Returns how many elements are not acknowledged as complete.
     pub(super) fn outstanding(&self, far: &Far, class: Class) -> u64 {
         let pushed = self.pushed.load(Ordering::Acquire);
         if pushed == 0 {

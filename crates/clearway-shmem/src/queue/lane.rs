@@ -9,7 +9,7 @@
 //! buffer is copied into the ring to its PE ([`super::ring`]); nothing but closing takes a lock.
 //!
 //! The words of a buffer are atomics that are read and written without order: a lane belongs to
-//! one thread at a time, and a program that breaks this promise loses updates but no memory. A lane
+//! one thread at a time, and a program that breaks this rule loses updates but corrupts no memory. A lane
 //! that any thread may use has a lock.
 //!
 //! # Invariants
@@ -88,7 +88,7 @@ pub(crate) struct LaneConfig {
     pub(crate) updates_max: u64,
     /// Bytes at which a buffer is full.
     pub(crate) threshold: usize,
-    /// How long an update waits in a buffer, as far as somebody looks; `None` for ever.
+    /// How long an update waits in a buffer until a call of the program sends it; `None` for ever.
     pub(crate) deadline: Option<Nanos>,
 }
 
@@ -341,7 +341,7 @@ impl UpdateLane {
     /// Keeps an update for PE `pe` of the world.
     ///
     /// # Errors
-    /// A PE that gave this one what is no update.
+    /// A PE sent this one what is no update.
     #[inline(always)]
     pub(crate) fn push(
         &self,
@@ -487,8 +487,8 @@ impl UpdateLane {
         closed.is_empty()
     }
 
-    /// Applies at all PEs what was closed, as far as nobody else does; whether nothing is under way
-    /// any more.
+    /// Applies at all PEs what was closed, unless another thread does. Returns whether nothing is
+    /// under way any more.
     fn help(&self, job: &'static Job) -> Result<bool, Fault> {
         job.queues.rings.take_news(job)?;
         let mut is_empty = true;
@@ -520,7 +520,7 @@ impl UpdateLane {
         Ok(())
     }
 
-    /// Sends everything off; a ticket with which [`UpdateLane::is_done`] tells when it is applied.
+    /// Sends everything. Returns a ticket for [`UpdateLane::is_done`].
     ///
     /// # Errors
     /// As [`UpdateLane::push`].

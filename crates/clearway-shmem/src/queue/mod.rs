@@ -14,12 +14,12 @@
 //! | `shmem_barrier_all`, `shmem_finalize`, waits | queues of the calling thread, too |
 //! | `shmem_quiet` | of contexts, not of queues |
 //!
-//! A mistake of the program is an answer, not the end of the job: the call returns
-//! [`EINVAL`], nothing is written, and with `SHMEM_DEBUG` one sentence says why.
+//! A mistake of the program does not end the job: the call returns [`EINVAL`], nothing is written,
+//! and `SHMEM_DEBUG` prints the reason in one sentence.
 //!
 //! # Source
 //! OpenSHMEM queues, proposal 0.1 of 2021, and its extension by service classes; where these leave
-//! something open, [docs/shmem.md](../../../docs/shmem.md) says what holds here.
+//! something open, [docs/shmem.md](../../../docs/shmem.md) has the answer.
 //!
 //! # Not here
 //! Offload to network cards, cache stashing.
@@ -32,6 +32,7 @@ pub(crate) mod element;
 mod ending;
 mod far_elements;
 pub(crate) mod lane;
+mod owner;
 mod part;
 mod ring;
 
@@ -45,26 +46,27 @@ use self::channel::ChannelQueue;
 pub use self::class::{ClassGrant, QueueClass};
 use self::far_elements::FarElements;
 use self::lane::{CAUSES, LaneConfig, LaneUsers, UpdateLane, thread_number};
+use self::owner::{ChannelState, ChannelUsers};
 use self::ring::Rings;
 use crate::collective::sync::Gathering;
-use crate::constants::THREAD_MULTIPLE;
+use crate::constants::{THREAD_MULTIPLE, THREAD_SERIALIZED};
 use crate::far::Far;
 use crate::fault::Fault;
 use crate::heap::Books;
 use crate::job::{self, Job};
 use crate::team::{Members, Team};
 
-/// What a call returns that did nothing because the queue is full, or has nothing. It may be
-/// called again.
+/// The result of a call that did nothing because the queue is full, or empty. The program may call
+/// again.
 pub const EAGAIN: i32 = 1;
-/// What a call returns that a program cannot make.
+/// The result of a call with a wrong argument.
 pub const EINVAL: i32 = -1;
 
-/// `SHMEMX_QCFG_QOS`: the bit of a configuration's mask that says that its class counts.
+/// `SHMEMX_QCFG_QOS`: the bit of a configuration's mask that makes its class valid.
 pub const MASK_CLASS: i64 = 1;
 
-/// Bytes at which gathered operations leave where nobody asked for another number: as many as a
-/// slot of a ring holds.
+/// Bytes at which gathered operations leave unless a variable sets another number: as many as a slot
+/// of a ring holds.
 pub(crate) const THRESHOLD: usize = 4_096;
 /// Queues and sessions that a PE can have at once.
 const QUEUES_MAX: usize = 1 << INDEX_BITS;
@@ -88,7 +90,7 @@ pub(crate) enum QueueUse {
     Data,
 }
 
-/// What a program asks of a queue: `shmemx_queue_config_t`, by its numbers.
+/// The configuration of a queue: `shmemx_queue_config_t`, by its numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QueueConfig {
     /// `SHMEMX_QUEUE_COMM`, `_DATA` or `_QOS`.
@@ -164,7 +166,7 @@ pub(crate) struct Queue {
     /// Elements that were done at once.
     direct: AtomicU64,
     far: FarElements,
-    data: Mutex<Option<ChannelQueue>>,
+    data: ChannelState,
 }
 
 impl Queue {
@@ -181,7 +183,7 @@ impl Queue {
             size: AtomicI32::new(0),
             direct: AtomicU64::new(0),
             far: FarElements::new(pes),
-            data: Mutex::new(None),
+            data: ChannelState::default(),
         }
     }
 
@@ -205,10 +207,6 @@ impl Queue {
         self.size.store(members.size, Ordering::Relaxed);
     }
 
-    fn data(&self) -> MutexGuard<'_, Option<ChannelQueue>> {
-        self.data.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the class of what it sends to PEs of other hosts.
     fn far_class(&self) -> Class {
         let class = QueueClass::ALL.get(self.class.load(Ordering::Relaxed) as usize);
@@ -220,7 +218,7 @@ impl Queue {
         job.far.as_ref().map_or(0, |far| self.far.outstanding(far, self.far_class()))
     }
 
-    /// Counts `elements` elements that were given to far PE `pe`.
+    /// Counts `elements` elements that were pushed to far PE `pe`.
     fn count_far(&self, job: &Job, pe: usize, elements: usize) {
         if let Some(far) = &job.far {
             let class = self.far_class();
@@ -243,8 +241,8 @@ impl Queue {
         job.queues.note_far(class);
     }
 
-    /// Asks far PEs what they have applied, where that has waited long enough: they do not say it
-    /// by themselves. Elements for far PEs that are not complete.
+    /// Requests acknowledgements of far PEs, which send none by themselves, where the last request is
+    /// old enough. Returns how many elements for far PEs are not complete.
     fn progress_far(&self, job: &Job) -> u64 {
         let outstanding = self.far_outstanding(job);
         if let Some(far) = job.far.as_ref().filter(|_| outstanding > 0)
@@ -255,8 +253,8 @@ impl Queue {
         outstanding
     }
 
-    /// Returns whether `more` elements may come, or the answer to the program; makes progress once
-    /// if not.
+    /// Returns whether `more` elements may come, or the result of the call; makes progress once if
+    /// not.
     fn admit(&self, job: &'static Job, more: usize) -> Result<Admission, Fault> {
         let more = more as u64;
         if !self.lane.may_ever_hold(more) {
@@ -308,7 +306,7 @@ pub(crate) struct Queues {
     /// The pool's blocks.
     pool: Mutex<Books>,
     threshold: usize,
-    /// The classes in which queues gave something to far PEs since a barrier, a bit each.
+    /// The classes in which queues pushed something to far PEs since a barrier, a bit each.
     far_classes: AtomicU32,
 }
 
@@ -332,7 +330,7 @@ impl Queues {
         }
     }
 
-    /// Notes that a queue gave far PEs something in `class`.
+    /// Notes that a queue pushed something to far PEs in `class`.
     #[inline]
     fn note_far(&self, class: Class) {
         let bit = 1 << class.index();
@@ -405,7 +403,7 @@ impl Queues {
     pub(crate) fn clear(&self) {
         for queue in self.table.iter().filter_map(OnceLock::get) {
             if !queue.is_used_for(QueueUse::Free) {
-                *queue.data() = None;
+                queue.data.clear();
                 self.release(queue);
             }
         }
@@ -418,11 +416,11 @@ impl Queues {
     }
 }
 
-/// Completes what the calling thread has given to sessions and queues. Called where the program
-/// waits: what it waits for may depend on what it gave.
+/// Completes what the calling thread pushed to sessions and queues. Called where the program waits:
+/// what it waits for may depend on what it pushed.
 ///
 /// # Errors
-/// A PE that gave this one what is no update.
+/// A PE sent this one what is no update.
 #[inline]
 pub(crate) fn finish(job: &'static Job) -> Result<(), Fault> {
     if job.queues.unfinished.load(Ordering::Relaxed) == 0 { Ok(()) } else { finish_all(job) }
@@ -434,16 +432,14 @@ fn finish_all(job: &'static Job) -> Result<(), Fault> {
     for queue in job.queues.table.iter().filter_map(OnceLock::get) {
         if !queue.is_used_for(QueueUse::Free) && queue.lane.is_for_this_thread() {
             queue.lane.flush(job)?;
-            if let Some(channels) = &mut *queue.data() {
-                channels.publish(job);
-            }
+            queue.data.with(|state| state.map(|channels| channels.publish(job)));
         }
     }
     Ok(())
 }
 
-/// Completes what queues gave to far PEs and what [`finish`] told them. Called by barriers, which
-/// complete queues.
+/// Completes what queues pushed to far PEs, and what [`finish`] announced to them. Called by
+/// barriers, which complete queues.
 pub(crate) fn complete_far(job: &Job) {
     let Some(far) = &job.far else { return };
     let classes = job.queues.far_classes.swap(0, Ordering::Relaxed);
@@ -451,7 +447,7 @@ pub(crate) fn complete_far(job: &Job) {
     Class::ALL.into_iter().filter(is_noted).for_each(|class| far.quiet(class));
 }
 
-/// Returns which threads may use a lane that the program calls its own, or everybody's.
+/// Returns which threads may use a lane that is exclusive, or shared.
 pub(crate) fn users(is_shared: bool) -> Result<LaneUsers, Fault> {
     Ok(match (job::query_thread()?, is_shared) {
         (THREAD_MULTIPLE, true) => LaneUsers::All,
@@ -460,7 +456,7 @@ pub(crate) fn users(is_shared: bool) -> Result<LaneUsers, Fault> {
     })
 }
 
-/// Answers a call that a program cannot make.
+/// Refuses a call that a program cannot make.
 #[cold]
 #[inline(never)]
 fn refuse(job: &Job, sentence: impl FnOnce() -> String) -> Result<i32, Fault> {
@@ -470,7 +466,7 @@ fn refuse(job: &Job, sentence: impl FnOnce() -> String) -> Result<i32, Fault> {
     Ok(EINVAL)
 }
 
-/// The queue of `handle` where it is one of `uses`, or the answer to the program.
+/// The queue of `handle` where it is one of `uses`, or the result of the call.
 macro_rules! find {
     ($job:ident, $handle:expr, $uses:expr) => {
         match $job
@@ -505,7 +501,7 @@ pub fn create(team: Team, config: &QueueConfig) -> Result<(i32, usize), Fault> {
     let (Some(kind), Some(class)) = (kind, class) else {
         return refused("a queue is of kind 0 to 2, and of class 0 to 3");
     };
-    // A configuration of zeros asks for no class: 0 is the highest.
+    // A configuration of zeros requests no class, although 0 is the highest.
     let class = if config.has_class || kind == QueueUse::Qos { *class } else { QueueClass::Medium };
     let is_shared = match config.sharing {
         0 => false,
@@ -536,13 +532,13 @@ pub fn create(team: Team, config: &QueueConfig) -> Result<(i32, usize), Fault> {
         deadline: deadline(config.timeout_s, class),
     });
     if kind == QueueUse::Data {
-        let made = ChannelQueue::create(job, team, class.far(), config)?;
-        let is_made = made.is_some();
-        *queue.data() = made;
-        if !is_made {
+        let Some(state) = ChannelQueue::create(job, team, class.far(), config)? else {
             job.queues.release(queue);
-            return refused("a PE of the team has no room for the queue, or asks for another one");
-        }
+            return refused("a PE of the team has no room for the queue, or requests another one");
+        };
+        let is_of_one = !is_shared && job::query_thread()? != THREAD_SERIALIZED;
+        let users = if is_of_one { ChannelUsers::Creator } else { ChannelUsers::Several };
+        queue.data.put(state, users);
     }
     Ok((0, handle))
 }
@@ -566,13 +562,11 @@ pub fn destroy(handle: usize) -> Result<i32, Fault> {
     let queue = find!(job, handle, KINDS);
     if queue.is_used_for(QueueUse::Data) {
         queue.settle(job)?;
-        let mut data = queue.data();
-        if let Some(one) = &mut *data
-            && !one.release(job)?
-        {
-            return Ok(EAGAIN);
+        match queue.data.with(|state| state.map(|state| state.release(job))).transpose()? {
+            Some(true) => queue.data.clear(),
+            Some(false) => return Ok(EAGAIN),
+            None => return channel::refuse_other_thread(job),
         }
-        *data = None;
     } else if queue.lane.progress(job)? + queue.far_outstanding(job) > 0 {
         return Ok(EAGAIN);
     }
@@ -584,16 +578,18 @@ pub fn destroy(handle: usize) -> Result<i32, Fault> {
 /// many elements are outstanding.
 ///
 /// # Errors
-/// A PE that gave this one what is no update.
+/// A PE sent this one what is no update.
 pub fn progress(handle: usize) -> Result<i32, Fault> {
     let job = job::get()?;
     let queue = find!(job, handle, KINDS);
     let mut outstanding = queue.lane.progress(job)? + queue.progress_far(job);
-    if queue.is_used_for(QueueUse::Data)
-        && let Some(data) = &mut *queue.data()
-    {
-        data.publish(job);
-        outstanding = data.outstanding();
+    if queue.is_used_for(QueueUse::Data) {
+        queue.data.with(|state| {
+            if let Some(state) = state {
+                state.publish(job);
+                outstanding = state.outstanding();
+            }
+        });
     }
     job.ask();
     Ok(i32::try_from(outstanding).unwrap_or(i32::MAX))
@@ -628,7 +624,7 @@ pub fn flush(handle: usize) -> Result<i32, Fault> {
     Ok(0)
 }
 
-/// Sends everything off (`shmemx_queue_flush_nbi`): 0 and the ticket for [`test()`].
+/// Sends everything (`shmemx_queue_flush_nbi`): 0 and the ticket for [`test()`].
 ///
 /// # Errors
 /// As [`progress`].
@@ -678,12 +674,14 @@ pub fn attributes(handle: usize) -> Result<(i32, QueueAttributes), Fault> {
 }
 
 impl Queue {
-    /// Returns when all members of a data queue know what this one pushed and popped, and this one
-    /// what they did. Called by all members together.
+    /// Returns when all members of a data queue have the counts of this one, and this one has
+    /// theirs. Called by all members together.
     fn settle(&self, job: &'static Job) -> Result<(), Fault> {
-        let team = self.data().as_mut().map(|data| {
-            data.publish(job);
-            data.team()
+        let team = self.data.with(|state| {
+            state.map(|state| {
+                state.publish(job);
+                state.team()
+            })
         });
         if let Some(far) = &job.far {
             far.quiet(self.far_class());
@@ -714,13 +712,13 @@ impl Queue {
             closed_flush,
             ..QueueAttributes::default()
         };
-        let delays = match &*self.data() {
-            Some(data) => {
-                data.describe(&mut read);
-                data.delays().clone()
+        let delays = self.data.with(|state| match state {
+            Some(state) => {
+                state.describe(&mut read);
+                state.delays().clone()
             }
             None => Histogram::merged([&*counts.delays(), &*self.far.delays()]),
-        };
+        });
         let quantile = |of| delays.quantile(of).finite().unwrap_or_default();
         (read.p50_ns, read.p99_ns) = (quantile(Quantile::P50), quantile(Quantile::P99));
         read

@@ -3,13 +3,13 @@
 //!
 //! # Model
 //! A member has a block in the pool of its host, with a part for each member. It reads its own
-//! block only. What another member should know it writes into its part there: with stores where
+//! block only. Its counts and bytes for another member it writes into its part there: with stores where
 //! that member is near, with elements of the stream to it where it is far. Both keep their order,
 //! so a count is seen behind the bytes that it counts.
 //!
 //! | bytes of a part | written by the other member |
 //! |---|---|
-//! | 0 | how many bytes it pushed, as far as it tells |
+//! | 0 | how many bytes it pushed, as far as it announced them |
 //! | 64 | how many bytes of this member it popped |
 //! | 128, 152 | round, bytes pushed, bytes popped, by the parity of the round ([`super::ending`]) |
 //! | 192 and on | the ring: bytes that it pushed |
@@ -130,30 +130,30 @@ impl Parts {
         matches!(self.there, PartThere::Near(_))
     }
 
-    /// Returns how many bytes the other member tells that it pushed.
+    /// Returns how many pushed bytes the other member announced.
     #[inline]
     pub(super) fn told(&self) -> u64 {
         self.told.load(Ordering::Acquire)
     }
 
-    /// Returns how many bytes of this member the other one tells that it popped.
+    /// Returns how many popped bytes of this member the other one announced.
     #[inline]
     pub(super) fn popped(&self) -> u64 {
         self.popped.load(Ordering::Acquire)
     }
 
-    /// Tells how many bytes this member pushed.
+    /// Announces how many bytes this member pushed.
     pub(super) fn tell_pushed(&self, bytes: u64) {
         self.tell(TOLD, bytes);
     }
 
-    /// Tells how many bytes of the other member this one popped.
+    /// Announces how many bytes of the other member this one popped.
     #[inline]
     pub(super) fn tell_popped(&self, bytes: u64) {
         self.tell(POPPED, bytes);
     }
 
-    /// Tells the tally of this member in `round`.
+    /// Sends the tally of this member in `round`.
     pub(super) fn tell_tally(&self, round: u64, tally: Tally) {
         let at = TALLIES[(round & 1) as usize];
         self.tell(at + 8, tally.pushed);
@@ -162,7 +162,7 @@ impl Parts {
         self.tell(at, round);
     }
 
-    /// Returns what the other member told in `round`, if it did.
+    /// Returns the tally of the other member in `round`, if it arrived.
     pub(super) fn tally(&self, round: u64) -> Option<Tally> {
         let at = TALLIES[(round & 1) as usize];
         let word = |at: usize| {

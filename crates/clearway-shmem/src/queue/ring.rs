@@ -39,7 +39,7 @@ const SLOT: usize = 4_096;
 const SLOTS: u64 = (RING_LENGTH / SLOT - 1) as u64;
 /// Words that a slot holds.
 pub(super) const SLOT_WORDS: usize = SLOT / 4 - 1;
-/// The line of a PE that says which rings to it have something new.
+/// The line of a PE that shows which rings to it have something new.
 const NEWS: usize = 2;
 
 /// A ring from one PE to another.
@@ -81,7 +81,7 @@ impl Ring {
         self.applied.load(Ordering::Acquire)
     }
 
-    /// Writes `slot`, whose first word says how many follow; the number of slots written so far, or
+    /// Writes `slot`, whose first word is the number of those that follow; the number of slots written so far, or
     /// `None` if none is free.
     fn write(&self, slot: &[u32]) -> Option<u64> {
         let number = self.written.load(Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl Rings {
         Ring::new(near, place(target), place(source))
     }
 
-    /// Gives `slot`, whose first word says how many follow, to PE `target`. Where no slot is free
+    /// Gives `slot`, whose first word is the number of those that follow, to PE `target`. Where no slot is free
     /// this thread applies what is there.
     pub(super) fn give(
         &self,
