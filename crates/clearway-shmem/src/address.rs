@@ -69,7 +69,7 @@ impl Caller {
     /// No memory, where a function allows a null pointer.
     pub const NONE: Self = Self(ptr::null_mut());
 
-    /// Believes the caller.
+    /// Trusts the caller.
     ///
     /// # Safety
     /// The memory holds what the function that gets it reads, and may be written where that

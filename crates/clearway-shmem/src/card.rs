@@ -231,7 +231,7 @@ impl Cards {
     /// The heap that all have.
     ///
     /// # Errors
-    /// The sentence for PEs that ask for different ones.
+    /// The sentence for PEs that request different ones.
     pub(crate) fn heap(&self) -> Result<usize, String> {
         let wish = self.0[0].heap_wish;
         if let Some(pe) = self.0.iter().position(|card| card.heap_wish != wish) {

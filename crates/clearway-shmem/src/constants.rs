@@ -44,7 +44,7 @@ pub const CTX_SERIALIZED: i64 = 1 << 1;
 pub const CTX_NOSTORE: i64 = 1 << 2;
 
 /// Where the options of a context have its class, as `SHMEMX_CTX_CLASS` puts it there: one more
-/// than the class's number, 0 for a context that asks for none.
+/// than the class's number, 0 for a context that requests none.
 pub const CTX_CLASS_SHIFT: u32 = 4;
 
 /// `SHMEM_MALLOC_ATOMICS_REMOTE`.

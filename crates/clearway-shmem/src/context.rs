@@ -58,7 +58,7 @@ impl Context {
 #[derive(Debug)]
 pub(crate) struct ContextTable {
     entries: Box<[AtomicU32]>,
-    /// The class of contexts that ask for none.
+    /// The class of contexts that request none.
     class: Class,
 }
 

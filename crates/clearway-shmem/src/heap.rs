@@ -5,7 +5,7 @@
 //! only have to agree whether every PE had the memory: an allocation ends with one exchange that is
 //! also its barrier. If a PE had none, all PEs undo the allocation. Where a heap needs more pages,
 //! further exchanges follow. All PEs derive their number from the first exchange, so that it is the
-//! same even if a program asks for different sizes.
+//! same even if a program requests different sizes.
 //!
 //! The allocator keeps its state outside the heap, where a program cannot overwrite it. It uses best
 //! fit: the smallest free block that fits, at the lowest offset. Blocks are multiples of a cache line.

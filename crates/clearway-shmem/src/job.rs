@@ -484,7 +484,7 @@ fn install(met: Met, me: usize, pes: usize, level: i32) -> Result<(), String> {
     Ok(())
 }
 
-/// Prints the version and the variables if `SHMEM_VERSION` and `SHMEM_INFO` ask for them.
+/// Prints the version and the variables if `SHMEM_VERSION` and `SHMEM_INFO` request them.
 fn print_settings(settings: &Settings, me: usize) {
     if me != 0 {
         return;

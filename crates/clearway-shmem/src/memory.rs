@@ -9,7 +9,7 @@
 
 use std::fs;
 
-/// The heap of a PE where nobody asked for another: what most programs of the test suites and
+/// The heap of a PE without a requested size: what most programs of the test suites and
 /// benchmarks fit into.
 const DEFAULT: usize = 1 << 30;
 /// The least that is offered, however little there is.
@@ -30,12 +30,12 @@ fn parse(text: &str) -> Option<(u64, u64)> {
     Some((of("MemTotal:")?, of("MemAvailable:")?))
 }
 
-/// What all heaps of this host may take together where nobody asked for more.
+/// What all heaps of this host may take together without a requested size.
 pub(crate) fn room_for_heaps() -> u64 {
     memory().map_or(u64::MAX, |(_, available)| available / 2)
 }
 
-/// The heap of each of `pes` PEs that have `room` bytes together, where nobody asked for another.
+/// The heap of each of `pes` PEs that have `room` bytes together, without a requested size.
 pub(crate) fn default_heap(room: u64, pes: usize) -> usize {
     let share = usize::try_from(room / pes.max(1) as u64).unwrap_or(usize::MAX);
     share.clamp(LEAST, DEFAULT) / UNIT * UNIT

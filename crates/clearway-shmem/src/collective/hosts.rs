@@ -99,7 +99,7 @@ pub(super) enum StepContents {
 }
 
 impl Gathering<'_> {
-    /// Does the step `epoch` of members on several hosts; this PE's line says that it came.
+    /// Does the step `epoch` of members on several hosts; this PE's line shows that it arrived.
     pub(super) fn step_between_hosts(&self, far: &Far, epoch: u32, given: StepContents) {
         let plan = self.plan(far);
         far.close_open();
@@ -123,7 +123,7 @@ impl Gathering<'_> {
             StepContents::Nothing => Schedule::Barrier,
             StepContents::Lines => Schedule::Allgather,
         };
-        // A leader's line is enough to say that it came.
+        // A leader's line is enough to show that it arrived.
         let those_of = |host: usize, blocks: u32| -> Vec<usize> {
             match given {
                 StepContents::Nothing => vec![plan.hosts[host][0]],

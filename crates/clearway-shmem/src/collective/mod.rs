@@ -3,7 +3,7 @@
 //! # Model
 //! All consist of synchronisation steps ([`sync`]) and copies. A step carries up to 56 bytes. Longer
 //! data is fetched: after a first step every source is ready, each member copies what it needs from
-//! the others' memory, and a second step says that all reads are done. A member writes only its own
+//! the others' memory, and a second step completes when all reads are done. A member writes only its own
 //! memory, except in long reductions, which divide the work. Between hosts, the members of a host
 //! share data that one of them fetched (`hosts`).
 //!

@@ -39,7 +39,7 @@ use crate::team::{Members, Team, TeamEntry, USED_SLOT};
 const FLAT_MAX: i32 = 8;
 /// Words that travel with a step.
 pub(crate) const WORDS: usize = 7;
-/// The line that counts arrivals, and the one that says that all arrived.
+/// The line that counts arrivals, and the one that shows that all arrived.
 const COUNT: usize = 2;
 pub(super) const ALL_CAME: usize = 3;
 /// The line of the slot that is no team's by which each PE notes its processor, plus one.
