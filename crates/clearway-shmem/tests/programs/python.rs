@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::prefix::{oshrun, prefix, said};
+use crate::two_hosts;
 
 #[test]
 fn python__queues_work_beside_the_library() {
@@ -28,4 +29,41 @@ fn python__queues_work_beside_the_library() {
         let text = said(&output);
         assert!(output.status.success() && text.contains("is content"), "{pes}: {text}");
     }
+}
+
+/// The tests that the package shmem4py brings, on PEs of two hosts. On two PEs each, those of
+/// `shmem_ptr` would hang or fail: they synchronise only where the next PE is near.
+#[test]
+fn python__the_tests_of_a_package_pass_on_two_hosts() {
+    let Ok(package) = std::env::var("CLEARWAY_SHMEM4PY") else {
+        println!("skipped: a Python package on two hosts (CLEARWAY_SHMEM4PY names no directory)");
+        return;
+    };
+    if let Some(reason) = two_hosts::missing(&["python3"]) {
+        println!("skipped: a Python package on two hosts ({reason})");
+        return;
+    }
+    let script = "\
+printf 'n1 slots=1\\nn2 slots=1\\n' >two
+printf 'n1 slots=2\\nn2 slots=2\\n' >four
+hosts=$PWD
+cd $CLEARWAY_SHMEM4PY
+for run in '2 two test*.py' '4 four test_[!p]*.py'; do
+    set -f -- $run
+    $PREFIX/bin/oshrun --launcher here -n $1 --rsh $hosts/agent --hostfile $hosts/$2 \\
+        -x PYTHONPATH -x LD_LIBRARY_PATH -x PYTHONDONTWRITEBYTECODE \\
+        python3 -m unittest discover --quiet --start-directory test --pattern \"$3\"
+done
+";
+    let lib = prefix().join("lib");
+    let variables = [
+        ("CLEARWAY_SHMEM4PY", Path::new(&package)),
+        ("PREFIX", prefix()),
+        ("LD_LIBRARY_PATH", &lib),
+        ("PYTHONDONTWRITEBYTECODE", Path::new("1")),
+        ("SHMEM_SYMMETRIC_SIZE", Path::new("256m")),
+    ];
+    let output = two_hosts::run("python", script, &variables);
+    let text = said(&output);
+    assert!(output.status.success() && text.matches(": OK\n").count() == 6, "{text}");
 }

@@ -82,8 +82,8 @@ pub(crate) fn run(name: &str, script: &str, variables: &[(&str, &Path)]) -> Outp
     bounded("unshare")
         .args(["--net", "--uts", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"])
         .args(["sh", "-c", &(HOSTS.to_owned() + script).replace("{directory}", &shown)])
-        .envs(variables.iter().copied())
         .env("SHMEM_SYMMETRIC_SIZE", "16m")
+        .envs(variables.iter().copied())
         .output()
         .expect("unshare")
 }
