@@ -4,25 +4,22 @@
 use core::fmt;
 use core::hash::Hasher as _;
 
-use crc::{CRC_32_ISCSI, Crc, Digest, Table};
+use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 use twox_hash::xxhash3_64::Hasher;
 
-/// CRC-32C (Castagnoli), which catalogues list under the name of iSCSI; 16 bytes a step.
-static CRC: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
-
-/// Computes the CRC-32C of `bytes`, by tables: about a nanosecond for two bytes. Wires with a
-/// processor of their own do it faster.
+/// Computes the CRC-32C (Castagnoli) of `bytes`, which catalogues list under the name of iSCSI. Takes
+/// about 0.05 ns a byte where the processor multiplies without carry, else 0.5 ns.
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    CRC.checksum(bytes)
+    crc32_iscsi(bytes)
 }
 
 /// A CRC-32C that is computed piece by piece.
-pub struct Crc32c(Digest<'static, u32, Table<16>>);
+pub struct Crc32c(Digest);
 
 impl Crc32c {
     /// Creates the digest of no bytes.
     pub fn new() -> Self {
-        Self(CRC.digest())
+        Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
     }
 
     /// Adds bytes behind those before.
@@ -32,7 +29,8 @@ impl Crc32c {
 
     /// Returns the digest of all bytes so far.
     pub fn value(self) -> u32 {
-        self.0.finalize()
+        // A CRC of 32 bits comes in the lower half.
+        self.0.finalize() as u32
     }
 }
 

@@ -68,8 +68,13 @@ impl Generator {
     /// Writes the content of microslice `number` into `content`, which is emptied first, and
     /// describes it; the offset is left at zero. Allocates only where `content` has to grow.
     pub fn microslice(&self, number: u64, content: &mut Vec<u8>) -> MicrosliceDescriptor {
-        let size = self.size(number);
-        content.resize(size as usize, 0);
+        content.resize(self.size(number) as usize, 0);
+        self.fill(number, content)
+    }
+
+    /// Writes the content of microslice `number` over `content`, which has [`Generator::size`] bytes
+    /// of it, and describes it; the offset is left at zero.
+    pub fn fill(&self, number: u64, content: &mut [u8]) -> MicrosliceDescriptor {
         write_ramp(self.plan.channel, content);
         let (flags, crc) = match self.plan.checksum {
             Checksum::Crc32c => (MicrosliceFlags::CRC_VALID, crc32c(content)),
@@ -84,7 +89,7 @@ impl Generator {
             subsystem_format: RAMP,
             index: number.saturating_mul(self.plan.period.0),
             crc,
-            size,
+            size: content.len() as u32,
             offset: 0,
         }
     }

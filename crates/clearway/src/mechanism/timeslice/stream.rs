@@ -32,7 +32,7 @@ use crate::mechanism::timeslice::archive::{
 };
 
 /// Bytes of a batch that makes its source wait: two of them stay in a second-level cache of today.
-const BATCH: usize = 512 << 10;
+const BATCH: usize = 256 << 10;
 /// Microslices of such a batch.
 const BATCH_ITEMS: usize = 1 << 13;
 
@@ -290,6 +290,15 @@ impl StreamSender {
         Ok(())
     }
 
+    /// Gives a batch, when the one before it was taken; returns memory for the next one.
+    fn exchange(&self, batch: MicrosliceBatch) -> Result<MicrosliceBatch> {
+        let mut state = self.wait(|state| state.batch.is_empty())?;
+        state.offered += batch.descriptors.len() as u64;
+        let spare = std::mem::replace(&mut state.batch, batch);
+        self.0.unlock(state);
+        Ok(spare)
+    }
+
     /// Gives a microslice unless `buffer` bytes have no room for it; then it is dropped.
     fn push_or_drop(
         &self,
@@ -347,10 +356,18 @@ fn is_sent_in(template: &str) -> Result<bool> {
 
 /// Makes `most` microslices, or for ever.
 fn make(generator: &Generator, most: Option<u64>, sender: &mut StreamSender) -> Result<u64> {
-    let mut content = Vec::new();
-    for number in 0..most.unwrap_or(u64::MAX) {
-        let descriptor = generator.microslice(number, &mut content);
-        sender.push(descriptor, &content)?;
+    let (mut batch, mut numbers) = (MicrosliceBatch::default(), 0..most.unwrap_or(u64::MAX));
+    while !numbers.is_empty() {
+        for number in numbers.by_ref() {
+            let begin = batch.contents.len();
+            batch.contents.resize(begin + generator.size(number) as usize, 0);
+            let content = batch.contents.get_mut(begin..).unwrap_or_default();
+            batch.descriptors.push(generator.fill(number, content));
+            if batch.is_full() {
+                break;
+            }
+        }
+        batch = sender.exchange(batch)?;
     }
     Ok(0)
 }
