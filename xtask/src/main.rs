@@ -8,6 +8,7 @@ mod crash;
 mod golden;
 mod header;
 mod install;
+mod suites;
 mod swarm;
 mod tidy;
 
@@ -67,6 +68,11 @@ const COMMANDS: &[Command] = &[
         name: "install",
         sentence: "build and install the program, the OpenSHMEM library, its headers and tools: `--prefix DIR`; `--profile NAME`",
         run: install::run,
+    },
+    Command {
+        name: "suites",
+        sentence: "run test suites and programs of other people that are installed on a mounted log; names choose",
+        run: suites::run,
     },
 ];
 
