@@ -17,6 +17,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
+/// Times that an unmount is tried while something is open: a command takes milliseconds to begin.
+const UNMOUNTS: u32 = 100;
 static NUMBERS: AtomicU32 = AtomicU32::new(0);
 
 /// Directories of a log, a store and a mount point, all gone at the end.
@@ -104,10 +106,18 @@ impl StagingPlace {
     }
 
     fn umount(&mut self) {
-        let output = Command::new(PROGRAM).arg("umount").arg(self.path("mnt")).output();
-        let output = output.expect("the program");
-        assert!(output.status.success(), "{}", error_of(&output));
-        self.process = None;
+        // A command that another thread starts has open files of this one until it begins.
+        for _ in 0..UNMOUNTS {
+            let output = Command::new(PROGRAM).arg("umount").arg(self.path("mnt")).output();
+            let output = output.expect("the program");
+            if output.status.success() {
+                self.process = None;
+                return;
+            }
+            let said = error_of(&output);
+            assert!(said.contains("busy"), "{said}");
+        }
+        panic!("the mount stays busy");
     }
 
     /// Ends the process of the mount as an operator who knows nothing would.
@@ -118,6 +128,8 @@ impl StagingPlace {
         let lock = File::open(self.path("log/lock")).expect("a lock");
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared)
             .expect("a lock that is free");
+        // A command that another thread starts meanwhile has this file until it begins.
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::Unlock).expect("unlocked");
         while rustix::fs::statvfs(self.path("mnt")).is_ok() {
             std::thread::yield_now();
         }
