@@ -272,9 +272,14 @@ fn swap(
 /// Plants a fault that changes single changes of the disk.
 fn plant_changes(fault: CrashFault, record: &mut LifeRecord) {
     let mut planter = FaultPlanter { fault, nodes: LogNodes::new(record), count: 0, last: None };
+    let ready = record.openings.first().map_or(0, |opening| opening.end);
     for (at, change) in record.disk.journal.iter_mut().enumerate() {
         let opens = record.openings.iter().any(|opening| opening.contains(&at));
         let role = role_of(&planter.nodes, change);
+        // A segment without a length is another fault, which is found at once.
+        if role == ChangeRole::Sync(LogRole::Segment) && at < ready {
+            continue;
+        }
         if planter.leaves_out(role, change, opens.then_some(()), at) {
             *change = DiskChange::Nothing;
             continue;
