@@ -464,14 +464,14 @@ pub fn sizes(handle: usize, pe: i32) -> Result<(i32, [u64; 2]), Fault> {
     let mut found = [0; 2];
     let mut look = || {
         let queue = find!(job, handle, [QueueUse::Data]);
-        queue.data.with(|state| {
-            let Some(state) = state else { return refuse_other_thread(job) };
-            match usize::try_from(pe).ok().and_then(|pe| state.sizes(pe)) {
-                Some((incoming, outgoing)) => found = [incoming, outgoing],
-                None => return refuse(job, || format!("PE {pe} is none of the queue's team")),
-            }
-            Ok(0)
-        })
+        let data = queue.data();
+        let sizes =
+            usize::try_from(pe).ok().zip(data.as_ref()).and_then(|(pe, data)| data.sizes(pe));
+        match sizes {
+            Some((incoming, outgoing)) => found = [incoming, outgoing],
+            None => return refuse(job, || format!("PE {pe} is none of the queue's team")),
+        }
+        Ok(0)
     };
     Ok((look()?, found))
 }
@@ -487,19 +487,10 @@ pub fn advance(handle: usize, pushing: Pushing) -> Result<i32, Fault> {
     let queue = find!(job, handle, [QueueUse::Data]);
     job.queues.rings.take_news(job)?;
     job.ask();
-    queue.data.with(|state| match state {
-        Some(state) => Ok(state.advance(job, pushing)),
-        None => refuse_other_thread(job),
-    })
-}
-
-/// Refuses a call of a thread to which the queue does not belong.
-pub(super) fn refuse_other_thread(job: &Job) -> Result<i32, Fault> {
-    refuse(job, || {
-        "an exclusive data queue is used by the thread that created it; create it as shared, \
-         which needs SHMEM_THREAD_MULTIPLE"
-            .to_owned()
-    })
+    match &mut *queue.data() {
+        Some(data) => Ok(data.advance(job, pushing)),
+        None => refuse(job, || "the queue has no data".to_owned()),
+    }
 }
 
 /// Runs `run` for elements of the queue and as many bytes, with memory of the caller.
@@ -512,16 +503,15 @@ fn with(
     let job = job::get()?;
     let queue = find!(job, handle, [QueueUse::Data]);
     let bytes = elements.bytes() as u64;
-    queue.data.with(|state| match state {
-        Some(state) if bytes > 0 && !memory.is_null() && state.takes(elements) => {
-            run(job, state, bytes)
+    match &mut *queue.data() {
+        Some(data) if bytes > 0 && !memory.is_null() && data.takes(elements) => {
+            run(job, data, bytes)
         }
         Some(_) if bytes == 0 => Ok(0),
-        Some(_) => refuse(job, || {
+        _ => refuse(job, || {
             "elements of the queue have another size, or the pointer is null".to_owned()
         }),
-        None => refuse_other_thread(job),
-    })
+    }
 }
 
 impl ChannelQueue {

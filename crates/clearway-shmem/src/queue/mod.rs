@@ -32,7 +32,6 @@ pub(crate) mod element;
 mod ending;
 mod far_elements;
 pub(crate) mod lane;
-mod owner;
 mod part;
 mod ring;
 
@@ -46,10 +45,9 @@ use self::channel::ChannelQueue;
 pub use self::class::{ClassGrant, QueueClass};
 use self::far_elements::FarElements;
 use self::lane::{CAUSES, LaneConfig, LaneUsers, UpdateLane, thread_number};
-use self::owner::{ChannelState, ChannelUsers};
 use self::ring::Rings;
 use crate::collective::sync::Gathering;
-use crate::constants::{THREAD_MULTIPLE, THREAD_SERIALIZED};
+use crate::constants::THREAD_MULTIPLE;
 use crate::far::Far;
 use crate::fault::Fault;
 use crate::heap::Books;
@@ -166,7 +164,7 @@ pub(crate) struct Queue {
     /// Elements that were done at once.
     direct: AtomicU64,
     far: FarElements,
-    data: ChannelState,
+    data: Mutex<Option<ChannelQueue>>,
 }
 
 impl Queue {
@@ -183,7 +181,7 @@ impl Queue {
             size: AtomicI32::new(0),
             direct: AtomicU64::new(0),
             far: FarElements::new(pes),
-            data: ChannelState::default(),
+            data: Mutex::new(None),
         }
     }
 
@@ -205,6 +203,10 @@ impl Queue {
         self.start.store(members.start, Ordering::Relaxed);
         self.stride.store(members.stride, Ordering::Relaxed);
         self.size.store(members.size, Ordering::Relaxed);
+    }
+
+    fn data(&self) -> MutexGuard<'_, Option<ChannelQueue>> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the class of what it sends to PEs of other hosts.
@@ -403,7 +405,7 @@ impl Queues {
     pub(crate) fn clear(&self) {
         for queue in self.table.iter().filter_map(OnceLock::get) {
             if !queue.is_used_for(QueueUse::Free) {
-                queue.data.clear();
+                *queue.data() = None;
                 self.release(queue);
             }
         }
@@ -432,7 +434,9 @@ fn finish_all(job: &'static Job) -> Result<(), Fault> {
     for queue in job.queues.table.iter().filter_map(OnceLock::get) {
         if !queue.is_used_for(QueueUse::Free) && queue.lane.is_for_this_thread() {
             queue.lane.flush(job)?;
-            queue.data.with(|state| state.map(|channels| channels.publish(job)));
+            if let Some(channels) = &mut *queue.data() {
+                channels.publish(job);
+            }
         }
     }
     Ok(())
@@ -532,13 +536,13 @@ pub fn create(team: Team, config: &QueueConfig) -> Result<(i32, usize), Fault> {
         deadline: deadline(config.timeout_s, class),
     });
     if kind == QueueUse::Data {
-        let Some(state) = ChannelQueue::create(job, team, class.far(), config)? else {
+        let made = ChannelQueue::create(job, team, class.far(), config)?;
+        let is_made = made.is_some();
+        *queue.data() = made;
+        if !is_made {
             job.queues.release(queue);
-            return refused("a PE of the team has no room for the queue, or requests another one");
-        };
-        let is_of_one = !is_shared && job::query_thread()? != THREAD_SERIALIZED;
-        let users = if is_of_one { ChannelUsers::Creator } else { ChannelUsers::Several };
-        queue.data.put(state, users);
+            return refused("a PE of the team has no room for the queue, or asks for another one");
+        }
     }
     Ok((0, handle))
 }
@@ -562,11 +566,13 @@ pub fn destroy(handle: usize) -> Result<i32, Fault> {
     let queue = find!(job, handle, KINDS);
     if queue.is_used_for(QueueUse::Data) {
         queue.settle(job)?;
-        match queue.data.with(|state| state.map(|state| state.release(job))).transpose()? {
-            Some(true) => queue.data.clear(),
-            Some(false) => return Ok(EAGAIN),
-            None => return channel::refuse_other_thread(job),
+        let mut data = queue.data();
+        if let Some(one) = &mut *data
+            && !one.release(job)?
+        {
+            return Ok(EAGAIN);
         }
+        *data = None;
     } else if queue.lane.progress(job)? + queue.far_outstanding(job) > 0 {
         return Ok(EAGAIN);
     }
@@ -583,13 +589,11 @@ pub fn progress(handle: usize) -> Result<i32, Fault> {
     let job = job::get()?;
     let queue = find!(job, handle, KINDS);
     let mut outstanding = queue.lane.progress(job)? + queue.progress_far(job);
-    if queue.is_used_for(QueueUse::Data) {
-        queue.data.with(|state| {
-            if let Some(state) = state {
-                state.publish(job);
-                outstanding = state.outstanding();
-            }
-        });
+    if queue.is_used_for(QueueUse::Data)
+        && let Some(data) = &mut *queue.data()
+    {
+        data.publish(job);
+        outstanding = data.outstanding();
     }
     job.ask();
     Ok(i32::try_from(outstanding).unwrap_or(i32::MAX))
@@ -677,11 +681,9 @@ impl Queue {
     /// Returns when all members of a data queue have the counts of this one, and this one has
     /// theirs. Called by all members together.
     fn settle(&self, job: &'static Job) -> Result<(), Fault> {
-        let team = self.data.with(|state| {
-            state.map(|state| {
-                state.publish(job);
-                state.team()
-            })
+        let team = self.data().as_mut().map(|data| {
+            data.publish(job);
+            data.team()
         });
         if let Some(far) = &job.far {
             far.quiet(self.far_class());
@@ -712,13 +714,13 @@ impl Queue {
             closed_flush,
             ..QueueAttributes::default()
         };
-        let delays = self.data.with(|state| match state {
-            Some(state) => {
-                state.describe(&mut read);
-                state.delays().clone()
+        let delays = match &*self.data() {
+            Some(data) => {
+                data.describe(&mut read);
+                data.delays().clone()
             }
             None => Histogram::merged([&*counts.delays(), &*self.far.delays()]),
-        });
+        };
         let quantile = |of| delays.quantile(of).finite().unwrap_or_default();
         (read.p50_ns, read.p99_ns) = (quantile(Quantile::P50), quantile(Quantile::P99));
         read

@@ -388,27 +388,6 @@ static void *push_all(void *queue)
     return NULL;
 }
 
-static void *push_to_another_threads_queue(void *queue)
-{
-    long value = last;
-    EXPECT(shmemx_queue_long_data_push(queue, &value, 1, me) == SHMEMX_EINVAL);
-    EXPECT(shmemx_queue_destroy(queue) == SHMEMX_EINVAL);
-    return NULL;
-}
-
-/* An exclusive data queue is its thread's alone. */
-static void exclusive(void)
-{
-    shmemx_queue_t queue = queue_of((shmemx_queue_config_t){.qtype = SHMEMX_QUEUE_DATA});
-    pthread_t other;
-    EXPECT(pthread_create(&other, NULL, push_to_another_threads_queue, queue) == 0);
-    EXPECT(pthread_join(other, NULL) == 0);
-    long value = last, popped = 0;
-    EXPECT(shmemx_queue_long_data_push(queue, &value, 1, me) == 0 && shmemx_queue_flush(queue) == 0);
-    EXPECT(shmemx_queue_long_data_pop(queue, &popped, 1, NULL) == 0 && popped == last);
-    EXPECT(shmemx_queue_destroy(queue) == 0);
-}
-
 /* Shared queues take pushes of all threads. */
 static void threads(void)
 {
@@ -464,7 +443,6 @@ int main(void)
     termination();
     cascade();
     teams();
-    exclusive();
     threads();
     shmem_finalize();
     return 0;
