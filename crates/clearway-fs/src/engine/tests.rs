@@ -28,7 +28,14 @@ struct Trial {
 
 impl Trial {
     fn open(path: &Path) -> Self {
-        let log = LogDirectory::open(path, SIZES).expect("a log");
+        // A child that another test starts has the lock of a log that was closed until it runs its own
+        // program.
+        let log = loop {
+            match LogDirectory::open(path, SIZES) {
+                Err(FsError::InUse { .. }) => std::thread::yield_now(),
+                opened => break opened.expect("a log"),
+            }
+        };
         let (engine, thread) =
             Engine::open(log, SIZES, MEMORY, Arc::new(|_: &str| ())).expect("opened");
         Self { engine, thread: Some(thread) }
