@@ -182,7 +182,9 @@ fn fio(directory: &Path, _other: &Path) -> Result<String> {
     for (pattern, block, direct) in [("randrw", "4k", "0"), ("write", "1m", "1")] {
         let mut command = Command::new("fio");
         command.args(["--name=verify", "--size=32m", "--numjobs=2", "--fsync=16", "--do_verify=1"]);
-        command.args(["--verify=crc32c", "--verify_fatal=1"]).arg(format!("--rw={pattern}"));
+        command
+            .args(["--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0"])
+            .arg(format!("--rw={pattern}"));
         command.arg(format!("--bs={block}")).arg(format!("--direct={direct}"));
         done(command.arg(format!("--directory={}", directory.display())))?;
     }
