@@ -6,7 +6,7 @@
 //! the kernel), `names`, `bytes` and [`classes`] (what they ask for), `engine` (the log, its drain,
 //! and who waits for them), `stored` (what is asked about the store), `arena` (memory of writes),
 //! `backing` (bytes that the store has), `handles` (what is open), [`log_directory`] (the files of a
-//! log), [`inspect`] (a log that is not mounted).
+//! log), [`inspect`] (a log that is not mounted), [`contents`] (one that is opened without a mount).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]
@@ -16,6 +16,7 @@ mod backing;
 mod bytes;
 pub mod classes;
 pub mod client;
+pub mod contents;
 pub mod control;
 mod engine;
 mod error;
