@@ -1,6 +1,7 @@
 //! Opens logs, and says what is in them.
 //!
-//! Each line of standard input is the directory of a log. The answer is a line for each name: `entry`,
+//! Each line of standard input is a directory with a log in `log` and its store in `store`. The answer
+//! is a line for each name: `entry`,
 //! the number of its inode, its kind, mode, size, a digest of its bytes or target, and its path. Then
 //! follows `end`, or `refused` and why the log cannot be opened.
 //!
@@ -10,7 +11,7 @@
 use std::error::Error;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, BufRead, BufWriter, Write};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clearway_fs::contents::{LoggedContent, LoggedEntry, read_log};
@@ -44,7 +45,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut out = BufWriter::new(io::stdout().lock());
     for directory in io::stdin().lock().lines() {
         let mut lines = Vec::new();
-        let read = read_log(Path::new(&directory?), SIZES, &reporter, &mut |entry| {
+        let directory = PathBuf::from(directory?);
+        let (log, store) = (directory.join("log"), directory.join("store"));
+        let read = read_log(&log, &store, SIZES, &reporter, &mut |entry| {
             lines.push(line(&entry));
         });
         match read {

@@ -1,7 +1,7 @@
 //! Reads everything in a log without mounting it.
 //!
 //! # Model
-//! The log is opened as a mount opens it, recovery included, and closed again.
+//! The log is opened as a mount opens it, recovery included, and closed again; nothing is drained.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use crate::FsError;
 use crate::engine::{Engine, Reporter};
 use crate::log_directory::{LogDirectory, LogSizes};
+use crate::store::StoreReader;
 
 /// Bytes of a file that are read at a time.
 const PIECE: u32 = 1 << 20;
@@ -46,18 +47,21 @@ pub struct LoggedEntry {
 }
 
 /// Opens the log in `path`, and gives each of its names to `take`, a directory before what is in it.
-/// Where there is no log, one of `sizes` is made. `reporter` gets sentences for an operator.
+/// Bytes that only `store` has are read there. Where there is no log, one of `sizes` is made.
+/// `reporter` gets sentences for an operator.
 ///
 /// # Errors
 /// [`FsError`]: the log cannot be opened.
 pub fn read_log(
     path: &Path,
+    store: &Path,
     sizes: LogSizes,
     reporter: &Reporter,
     take: &mut dyn FnMut(LoggedEntry),
 ) -> Result<(), FsError> {
     let log = LogDirectory::open(path, sizes)?;
     let (engine, thread) = Engine::open(log, sizes, MEMORY.0, Arc::clone(reporter))?;
+    let _ = engine.reader.set(StoreReader::new(store));
     give_entries(&engine, take);
     engine.close();
     let _ = thread.join();
@@ -153,7 +157,9 @@ mod tests {
         thread.join().expect("a good end");
         drop(engine);
         let mut found = Vec::new();
-        let read = read_log(directory.path(), sizes, &reporter, &mut |entry| found.push(entry));
+        let store = directory.path();
+        let read =
+            read_log(directory.path(), store, sizes, &reporter, &mut |entry| found.push(entry));
         read.expect("read");
         let name = |at: usize| String::from_utf8_lossy(&found[at].path).into_owned();
         assert_eq!((0..4).map(name).collect::<Vec<_>>(), ["d", "s", "d/a", "d/b"]);
@@ -161,7 +167,8 @@ mod tests {
         assert_eq!(found[1].content, LoggedContent::Symlink(b"d/a".to_vec()));
         assert_eq!(found[2].content, LoggedContent::File(Some(vec![0; 5])));
         assert_eq!((found[2].inode, found[2].mode), (found[3].inode, 0o640));
-        let why = read_log(&directory.path().join("segments"), sizes, &reporter, &mut |_| ());
+        let no_log = directory.path().join("segments");
+        let why = read_log(&no_log, store, sizes, &reporter, &mut |_| ());
         assert!(why.expect_err("no log").to_string().contains("has no log"));
     }
 }

@@ -1,5 +1,5 @@
-//! Builds what a loss of power could leave at each position of a journal, opens it as a log, and compares
-//! what is found with what was acknowledged and asked for.
+//! Builds what a loss of power could leave at each position of a journal, opens it as a log with the
+//! objects of its store, and compares what is found with what was acknowledged and asked for.
 //!
 //! # Model
 //! At each position there are the states in which everything survives, nothing that was not synced, and
@@ -61,14 +61,12 @@ pub(super) struct StateFault {
 }
 
 impl StateFault {
-    /// Writes the log of the state into a directory, for people who look for the cause.
+    /// Writes log and objects of the state into a directory, for people who look for the cause.
     ///
     /// # Errors
     /// The system's.
     pub(super) fn keep(&self, directory: &Path) -> std::io::Result<()> {
-        let _ = fs::remove_dir_all(directory);
-        let log = self.image.find("log");
-        log.map_or(Ok(()), |log| write_directory(&self.image, log, directory))
+        write_state(&self.image, directory)
     }
 }
 
@@ -96,10 +94,7 @@ impl Recoverer {
 
     /// Opens the log of a state; what each writer's directory has.
     fn open(&mut self, image: &DiskImage, writers: usize) -> Result<FoundState> {
-        let _ = fs::remove_dir_all(&self.place);
-        if let Some(log) = image.find("log") {
-            write_directory(image, log, &self.place).context("cannot write a state")?;
-        }
+        write_state(image, &self.place).context("cannot write a state")?;
         if self.running.is_none() {
             let mut command = Command::new(&self.program);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -151,6 +146,27 @@ fn trees(found: Vec<FoundName>, writers: usize) -> Vec<Arc<str>> {
         by_writer[writer.min(writers - 1)].push(name);
     }
     by_writer.into_iter().map(tree_text).collect()
+}
+
+/// The part of a store that has the bytes of files. Its names are links of these.
+const OBJECTS: &str = "store/.clearway-objects";
+
+/// Writes what `recover` reads.
+fn write_state(image: &DiskImage, directory: &Path) -> std::io::Result<()> {
+    let _ = fs::remove_dir_all(directory);
+    fs::create_dir_all(directory.join("store"))?;
+    for part in ["log", OBJECTS] {
+        if let Some(node) = image.find(part) {
+            write_directory(image, node, &directory.join(part))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns a digest of what [`write_state`] writes.
+fn digest_of_state(image: &DiskImage) -> u64 {
+    let nodes = ["log", OBJECTS].into_iter().filter_map(|part| image.find(part));
+    nodes.fold(0, |all: u64, node| all.rotate_left(1) ^ image.digest(node))
 }
 
 fn write_directory(image: &DiskImage, node: NodeNumber, path: &Path) -> std::io::Result<()> {
@@ -205,7 +221,7 @@ pub(super) fn check(
         let unsynced = unsynced.filter(|_| disk.has_unsynced());
         for survival in std::iter::once(Survival::All).chain(unsynced) {
             let image = disk.after_loss(survival);
-            let digest = image.find("log").map_or(0, |log| image.digest(log));
+            let digest = digest_of_state(&image);
             counts.states += 1;
             if let std::collections::hash_map::Entry::Vacant(unknown) = known.entry(digest) {
                 counts.opened += 1;
