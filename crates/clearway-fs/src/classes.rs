@@ -48,12 +48,14 @@ impl std::str::FromStr for ClassRule {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (pattern, class) = text.rsplit_once('=').ok_or_else(|| {
-            format!("'{text}' is no rule; write PATTERN=CLASS, as in '/ckpt/**=bulk'")
+            format!("'{text}' has no '='; write PATTERN=CLASS, as in '/ckpt/**=bulk'")
         })?;
         let class = class.parse().map_err(|why| format!("'{class}' is {why}"))?;
         let pattern = pattern.trim_start_matches('/');
         if pattern.is_empty() || pattern.contains('\n') {
-            return Err(format!("'{text}' has no pattern; write PATTERN=CLASS"));
+            return Err(format!(
+                "'{text}' has no pattern of one line; write PATTERN=CLASS, as in '/ckpt/**=bulk'"
+            ));
         }
         Ok(Self { pattern: pattern.to_owned(), class })
     }
@@ -269,7 +271,7 @@ impl Core {
     pub(crate) fn load_rules(&mut self) {
         match ClassRules::from_tree(self.tree()) {
             Ok(rules) => self.classes = rules,
-            Err(why) => self.say(format!("the rules of the mount are not used: {why}")),
+            Err(why) => self.say(format!("the mount ignores its rules: {why}")),
         }
     }
 
@@ -367,14 +369,14 @@ impl Core {
             return match (is_directory, value) {
                 (true, EXPLICIT) => Ok(()),
                 (true, _) => Err(format!("{place}: '{text}' is not 'explicit', its only value")),
-                (false, _) => Err(format!("{place} is for directories")),
+                (false, _) => Err(format!("{place}: only a directory can have this attribute")),
             };
         }
         let fixed = [CONTROL_XATTR, CANCELLED_XATTR];
         let why = if fixed.iter().any(|fixed| name.bytes() == fixed.as_bytes()) {
-            "cannot be set"
+            "cannot be set by programs"
         } else {
-            "is no attribute that Clearway has"
+            "is not an attribute that Clearway has for this file; user.clearway.class is"
         };
         Err(format!("{place} {why}"))
     }

@@ -183,7 +183,7 @@ fn make(path: &Path, sizes: LogSizes) -> Result<(), FsError> {
         let [least, most] =
             [SEGMENTS.start() * SEGMENT_BYTES[0], SEGMENTS.end() * SEGMENT_BYTES[1]];
         return Err(FsError::Option(format!(
-            "a log has between {} and {} MiB; give --size such a value",
+            "--size is out of range; give it a value between {} and {} MiB",
             least >> 20,
             most >> 20
         )));

@@ -102,7 +102,7 @@ impl Mounted {
         }
         if clean_mount_point(&options.directory)? {
             reporter(&format!(
-                "{} was left behind by a mount that ended without unmounting; it is taken away",
+                "{} was left behind by a mount whose process ended without unmounting; that mount is removed",
                 options.directory.display()
             ));
         }
@@ -189,8 +189,8 @@ fn prepare(engine: &Engine, options: &MountOptions, is_new: bool) -> Result<(), 
     });
     outcome.map_err(|why| {
         FsError::Refused(match why {
-            Errno::NOSPC => "the log is full, and the store takes nothing; mount without --class and --rule, and remove files".to_owned(),
-            why => format!("the log does not take the options of the mount: {why}"),
+            Errno::NOSPC => "the log is full, and the store takes no files; mount without --class and --rule, and remove files".to_owned(),
+            why => format!("the log cannot record the options of the mount: {why}"),
         })
     })
 }
@@ -211,7 +211,7 @@ fn mark_store(engine: &Engine, store: &Path) -> Result<(), FsError> {
         ))),
         Err(why) if why.kind() == io::ErrorKind::NotFound && has_objects => {
             Err(FsError::Refused(format!(
-                "{} is not the store of this log, which has files that are only in its store; is its file system mounted?",
+                "{} is not the store of this log, which has files only in its store; is its file system mounted?",
                 store.display()
             )))
         }

@@ -161,7 +161,9 @@ fn serve(stream: &UnixStream, shared: &ServerShared) -> io::Result<()> {
         Ok(Some(request)) => request,
         Ok(None) => return Ok(()),
         Err(why) if why.kind() == io::ErrorKind::InvalidData => {
-            let why = format!("the request is not understood: {why}");
+            let why = format!(
+                "the request cannot be read: {why}; use the same release of clearway as the mount"
+            );
             write_line(&mut out, &ControlResponse::Refused { why })?;
             return out.flush();
         }
@@ -335,7 +337,7 @@ impl ServerShared {
         });
         drop(sender);
         for done in receiver {
-            done.map_err(|why| format!("not everything is durable in the log: {why}"))?;
+            done.map_err(|why| format!("the log could not make everything durable: {why}"))?;
         }
         Ok(())
     }

@@ -123,12 +123,14 @@ fn why_not(core: &mut Core, inode: InodeId) -> Progress {
         DrainWish::Nothing if !is_member => {
             let path = shown(core, inode);
             Progress::Refused(format!(
-                "{path} is left out of the store until it changes; `clearway stage drain` takes it in again"
+                "{path} is left out of the store until it changes; `clearway stage drain` drains it again"
             ))
         }
         DrainWish::Unseen if !is_member && !is_seen && !is_directory => {
             let path = shown(core, inode);
-            Progress::Refused(format!("{path} appears in the store when it is published"))
+            Progress::Refused(format!(
+                "{path} appears in the store when it is published; `clearway stage publish` does this"
+            ))
         }
         _ => Progress::Waits,
     }
@@ -154,11 +156,11 @@ fn until(
         }
         let is_bad = matches!(condition, DrainCondition::Failing | DrainCondition::Parked);
         let sentence = (is_bad && !is_said).then_some(
-            "the store makes no progress; this waits until it does, and mount.log beside the log says more",
+            "the store makes no progress; this command waits, and mount.log in the directory of the log has the cause",
         );
         is_said |= is_bad;
         if !listener(sentence) {
-            return Err("nobody waits any more".to_owned());
+            return Err("the client closed the connection".to_owned());
         }
         engine.wait_for_progress(rounds, LOOK_EVERY);
     }
@@ -182,7 +184,7 @@ pub(crate) fn hurry(engine: &Engine, inodes: Vec<InodeId>) -> Result<(), String>
             }
             Ok(())
         });
-        done.map_err(|why| format!("the log does not take it: {why}"))?;
+        done.map_err(|why| format!("the log cannot record the request: {why}"))?;
     }
     Ok(())
 }
@@ -207,7 +209,7 @@ pub(crate) fn cancel(engine: &Engine, inodes: Vec<InodeId>) -> Result<(), String
             }
             core.cancel(inode)
         });
-        done.map_err(|why| format!("the log does not take it: {why}"))?;
+        done.map_err(|why| format!("the log cannot record the request: {why}"))?;
     }
     Ok(())
 }
@@ -227,7 +229,10 @@ pub(crate) fn publish(
     }
     let count = files.len() as u64;
     if count >= 1 << COUNT_BITS {
-        return Err(format!("a set has at most {} files", (1 << COUNT_BITS) - 1));
+        return Err(format!(
+            "the set has {count} files, and at most {} work; publish parts of it",
+            (1 << COUNT_BITS) - 1
+        ));
     }
     let set = engine.look(|core| {
         let set = core.next_set() << COUNT_BITS | count;
@@ -253,9 +258,10 @@ pub(crate) fn publish(
                 || core.tree().stored_places(*inode).next().is_some()
         };
         match pending.last() {
-            Some(last) if !is_member(core, last) => {
-                Progress::Refused("somebody gave the set up; nothing of it is published".to_owned())
-            }
+            Some(last) if !is_member(core, last) => Progress::Refused(
+                "another command cancelled a file of the set; nothing of the set is published"
+                    .to_owned(),
+            ),
             _ => advance(core, &mut pending),
         }
     })
@@ -290,7 +296,9 @@ fn members(core: &mut Core, inodes: &[InodeId]) -> Result<Vec<InodeId>, String> 
         (Some(inode), _) => Err(is_seen(core, inode)),
         (None, Some(inode)) => {
             let path = shown(core, inode);
-            Err(format!("{path} is a file of another set that is being published"))
+            Err(format!(
+                "{path} is in another set that is being published; publish again when that set is in the store"
+            ))
         }
         (None, None) => Ok(files),
     }
@@ -322,12 +330,14 @@ fn hold(
             match held.and_then(|()| core.resume(inode)) {
                 Ok(()) => Progress::Done,
                 Err(Held::Busy) => Progress::Waits,
-                Err(Held::Errno(Errno::NOENT)) => {
-                    Progress::Refused("a file of the set was removed meanwhile".to_owned())
-                }
+                Err(Held::Errno(Errno::NOENT)) => Progress::Refused(
+                    "a file of the set was removed during the publish; publish again".to_owned(),
+                ),
                 Err(Held::Errno(why)) => {
                     let path = shown(core, inode);
-                    Progress::Refused(format!("{path} cannot be held back: {why}"))
+                    Progress::Refused(format!(
+                        "{path} cannot be kept out of the store until the set is complete: {why}"
+                    ))
                 }
             }
         })?;

@@ -160,7 +160,7 @@ impl Draining {
         self.worker.begin(task);
     }
 
-    /// Returns what an operator should read: a cause once, until all is well again.
+    /// Returns sentences for `mount.log`: each cause once, until the store works again.
     fn sentences(&mut self) -> Vec<String> {
         let mut sentences = Vec::new();
         while let Some(notice) = self.drain.take_notice() {
@@ -177,14 +177,14 @@ impl Draining {
                     let place = place_of(&step).unwrap_or_else(|| "a name".to_owned());
                     if self.said_paths.len() < SAID_MAX && self.said_paths.insert(place.clone()) {
                         sentences.push(format!(
-                            "the store: somebody else made what was at {place}; it is kept there or beside it, as {place}.stranger"
+                            "the store: somebody else made what was at {place}; it stays there or is moved to {place}.stranger"
                         ));
                     }
                 }
                 DrainNotice::Parked if !self.is_parked_said => {
                     self.is_parked_said = true;
                     sentences.push(
-                        "the store makes no progress; files stay in the log, and it is tried again"
+                        "the store makes no progress; files stay in the log, and the drain is tried again"
                             .to_owned(),
                     );
                 }
@@ -206,7 +206,7 @@ fn shown(path: &StorePath) -> String {
     format!("/{}", names.join("/"))
 }
 
-/// Returns the place that a step is about.
+/// Returns the path in the store that a step changes.
 fn place_of(step: &StoreStep) -> Option<String> {
     match step {
         StoreStep::Link { to: at, .. }

@@ -362,11 +362,11 @@ fn opened(
     }
 }
 
-/// Says what recovery found that an operator should know.
+/// Reports a torn tail and damaged files that recovery found.
 fn tell(found: &RecoveryReport, report: &Reporter) {
     if found.has_torn_tail {
         report(
-            "the last group of the log was not written whole; nobody was told that it is durable",
+            "the last group of the log was not written whole, and is dropped; no call acknowledged it",
         );
     }
     for file in &found.damaged {
@@ -374,6 +374,6 @@ fn tell(found: &RecoveryReport, report: &Reporter) {
             Some(path) => String::from_utf8_lossy(path).into_owned(),
             None => format!("the file without a name with inode {}", file.inode.0),
         };
-        report(&format!("{name} has damaged bytes in the log; reading them fails"));
+        report(&format!("{name} has damaged bytes in the log; reads of them fail"));
     }
 }

@@ -1,12 +1,12 @@
-//! Lets a step into directories whose owner has no permission in them.
+//! Gives a step temporary permissions in directories that deny access to their owner.
 //!
 //! # Model
-//! A tree may have a directory that its user may not write to, with names that came before that, or
-//! that go because the permission was there for a while. Root does not notice. A process of another
-//! user is the owner of what it made, so it gives itself the permissions for the time of a step.
+//! A tree may have a directory that its owner may not write to, while the drain still has to make
+//! or remove names in it. Root ignores permissions. A process of another user owns the directories
+//! that it made, so it gives itself the permissions for the duration of a step.
 //!
-//! A process that dies meanwhile leaves a directory with more permissions for its owner, and for
-//! nobody else.
+//! A process that dies during the step leaves a directory with more permissions for its owner, and
+//! for no other user.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 

@@ -1,14 +1,15 @@
-//! Attributes of what is in a store.
+//! Sets and reads attributes of files, directories, links and devices in a store.
 //!
 //! # Model
-//! A handle that was opened for attributes alone (`O_PATH`) reaches what it was opened at through
-//! `/proc/self/fd`, whatever happens to its name meanwhile, and a symbolic link is not followed. So
+//! A handle that was opened for attributes only (`O_PATH`) reaches its file through
+//! `/proc/self/fd`, even if the name of the file changes, and does not follow a symbolic link. So
 //! files, directories, links and devices are all treated alike.
 //!
-//! What a store cannot have is left out, because a file that is never drained would keep its space in
-//! the log for ever: the owner, where this process is not root (the file belongs to its user then);
-//! extended attributes on a file system that has none, or none so large, or that only root may set.
-//! All else that is refused is a failure.
+//! Attributes that a store does not support are left out, because a file that is never drained
+//! would keep its space in the log for ever. These are the owner, where this process is not root
+//! (the file then belongs to the user of the process), and extended attributes on a file system
+//! that has none, that limits their size, or that lets only root set them. Any other refusal is a
+//! failure.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

@@ -1,7 +1,7 @@
-//! Bodies of the log, as a worker reads them.
+//! Reads bodies (blocks of data with a digest) from the log for a worker.
 //!
 //! # Invariants
-//! I1. No byte of a body is given away whose digest is wrong.
+//! I1. No byte of a body with a wrong digest leaves this module.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,8 +1,9 @@
-//! The child process: takes steps from its standard input and says there how they ended.
+//! The child process: takes steps from its standard input, and sends their outcomes there.
 //!
 //! # Model
-//! One thread reads frames, and does nothing else, so it hears at once that the mount has ended; then
-//! the process ends, whatever its other threads wait for. Each of these does one step at a time.
+//! One thread does nothing but read frames, so it notices at once that the mount has ended. The
+//! process then ends, even if its other threads wait for the store. Each of these does one step at
+//! a time.
 //!
 //! # Invariants
 //! I1. The child ends with the process that started it, or when it reads anything but steps.

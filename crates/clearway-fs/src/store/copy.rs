@@ -1,4 +1,4 @@
-//! Brings the object of a file up to a version of it.
+//! Updates the object of a file to a version of the file.
 //!
 //! # Model
 //! ```text

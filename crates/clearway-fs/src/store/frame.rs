@@ -1,13 +1,13 @@
-//! Steps and their ends as bytes between the process of a mount and its child.
+//! Encodes steps and their outcomes for the socket between the process of a mount and its child.
 //!
 //! # Model
-//! A frame is its length in four bytes and that many bytes; numbers are little-endian, and whatever
-//! has no fixed length has its own in front.
+//! A frame is its length in four bytes and that many bytes. Numbers are little-endian. A length
+//! precedes each part whose length is not fixed.
 //! ```text
-//!   to the child     places   the directories of store and log, steps at a time: the first frame
+//!   to the child     places   first frame: directories of store and log, most steps at a time
 //!                    task     the number of a step, and the step
 //!   from the child   part     the number of a step that made progress
-//!                    end      the number of a step, and how it ended
+//!                    end      the number of a step, and its outcome
 //! ```
 //!
 //! # Invariants

@@ -6,17 +6,19 @@
 //!   begin --> queue --> supervisor --frames--> threads, each with a step --> the store
 //!   poll  <-- ends  <------+       <--frames------+                      <-- the log
 //! ```
-//! A call to a store can wait for ever: a server is gone, and a thread in the kernel cannot be ended,
-//! nor can its process. So the calls are made by a child, which is given up when a step makes no
-//! progress; the mount itself stays free to end, and with it the lock of the log. Nobody waits in the
-//! mount: `begin` notes a step, and a signal is raised when an end can be polled.
+//! A call to a store can block for ever: when a server is gone, a thread that waits in the kernel
+//! cannot be killed, nor can its process. So a child makes the calls, and the mount gives the child
+//! up when a step makes no progress. The mount itself can then still end, and release the lock of
+//! the log. No thread of the mount waits for a step: `begin` queues a step, and a signal is raised
+//! when an end can be polled.
 //!
-//! Rooms: `worker` (what the engine has of this), `supervisor` (the child, as the mount has it),
-//! `frame` (what both say), `child` (the child), `steps`, `copy`, `read_back`, `attributes` and `access` (what is done),
-//! `place` (the directory, and paths in it), `bodies` (the log, as a child reads it).
+//! Rooms: `worker` (the interface to the engine), `supervisor` (starts and gives up the child),
+//! `frame` (the bytes between them), `child` (the child process), `steps`, `copy`, `read_back`,
+//! `attributes` and `access` (the steps), `place` (the directory, and paths in it), `bodies` (reads
+//! the log for a child).
 //!
 //! # Not here
-//! Which step comes when (`proto::staging::StoreDrain`).
+//! The order of steps (`proto::staging::StoreDrain`).
 
 mod access;
 mod attributes;

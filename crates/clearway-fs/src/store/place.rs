@@ -3,21 +3,21 @@
 //! # Model
 //! ```text
 //!   STORE/.clearway-objects/17      the object of inode 17; its names are further hard links to it
-//!                           17.1    an older object of it, whose names are still to be replaced
-//!                           new-17  what becomes an object
+//!                           17.1    an older object of it, whose names are not replaced yet
+//!                           new-17  a copy that becomes an object
 //!                           link-17 a link to an object, on its way to a name
 //!   STORE/a/b                       names and directories, as users see them
 //! ```
-//! What is at a name is *ours* when it is an empty directory, or when its inode is that of an entry
-//! of the objects. To know this without a list of the objects for each name, their inodes are read
-//! once and kept; all changes of that directory are made here, under its lock.
+//! An entry of the tree is *ours* when it is an empty directory, or when its inode is that of an
+//! object. The inodes of all objects are read once and kept, so that a check does not list the
+//! objects again. Only this module changes their directory, under its lock.
 //!
 //! # Invariants
 //! I1. A path is resolved below the directory that was opened, and through no symbolic link.
-//! I2. The hidden directory is nobody's place: no path leads into it by its name.
+//! I2. No path of the tree leads into the hidden directory.
 //! I3. One process changes a store, where its file system has locks of directories.
-//! I4. Nothing is done in a store that has no directory of objects. Only a sweep makes it, so a store
-//!     whose file system is not mounted is not filled.
+//! I4. No step changes a store that has no directory of objects. Only a sweep makes this directory,
+//!     so the mount point of a store that is not mounted stays empty.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::CStr;

@@ -1,14 +1,13 @@
-//! Compares what a file has in its store with what was written to it.
+//! Compares the bytes of a file in the store with those that were written to it.
 //!
 //! # Model
 //! The pages that the write left in memory are dropped after the sync (`POSIX_FADV_DONTNEED`), so a
-//! local file system reads its disk. Pages that stay all the same, as those of a file system in memory
-//! do, let the comparison cover the write alone. A network file system reads from its server, and what
-//! the server says comes from its memory most of the time: there the comparison covers the way to the
-//! server and back, not its disk.
+//! local file system reads its disk. Where pages stay in memory, as in a tmpfs, the comparison
+//! covers only the write. A network file system reads from its server, which usually answers from
+//! its memory: there the comparison covers the path to the server and back, not the server's disk.
 //!
-//! Reads past the page cache (`O_DIRECT`) would promise a little more, but have one request under way
-//! at a time: on a disk that reads 2.5 GB/s ahead they were measured at 0.9.
+//! Reads that bypass the page cache (`O_DIRECT`) would prove a little more, but have one request in
+//! flight at a time: they reached 0.9 GB/s on a disk that reads 2.5 GB/s with read-ahead.
 
 use std::os::fd::OwnedFd;
 

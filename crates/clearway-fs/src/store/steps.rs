@@ -1,12 +1,13 @@
 //! Does steps of a drain on a real store.
 //!
 //! # Model
-//! Each step looks first at what is there, so a step that was done, or partly, is done again without
-//! harm. What is in the way of a name and is not ours (`place.rs`) is moved to a free name beside it.
+//! Each step first reads the present state, so it can be repeated after it was done, or partly
+//! done. If an entry that is not ours (`place.rs`) has the name that a step needs, the step moves
+//! the entry to a free name in the same directory.
 //!
 //! # Invariants
-//! I1. Nothing that somebody else made is removed, followed or written to.
-//! I2. A name of ours that gets another object has one or the other at any time.
+//! I1. No entry that another program made is removed, followed or written to.
+//! I2. A name of ours that gets another object has the old or the new object at any time.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

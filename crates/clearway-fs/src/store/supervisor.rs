@@ -1,17 +1,18 @@
-//! Has the child process of a store: starts it, gives it steps, and gives it up when it is stuck.
+//! Supervises the child process of a store: starts it, sends it steps, and gives it up when it is
+//! stuck.
 //!
 //! # Model
 //! ```text
 //!   none --a step waits--> working --no progress, nonsense or death--> given up --reaped--> none
 //! ```
-//! A process whose thread waits in the kernel for a store that is gone cannot be ended: it gets its
-//! signal, and ends when the store answers. Until then no other one is started, because the call that
-//! it waits in can still be done; steps that come meanwhile end as stuck. Nobody waits for it: its
-//! descriptor says when it can be reaped.
+//! A process whose thread waits in the kernel for a store that is gone does not end at once: it
+//! gets a signal, and ends when the store answers. Until then no other child is started, because
+//! the store can still carry out the pending call; steps that arrive in this time end as stuck. No
+//! thread waits for the process: its descriptor shows when it can be reaped.
 //!
 //! # Invariants
 //! I1. There is at most one child.
-//! I2. Each step that was given ends once.
+//! I2. Each accepted step ends once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};

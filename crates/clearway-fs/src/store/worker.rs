@@ -1,4 +1,4 @@
-//! What the engine of a mount has of a store: a worker for steps, and a reader for bytes.
+//! The interface of a store to the engine of a mount: a worker for steps, and a reader for bytes.
 
 use std::ffi::OsString;
 use std::fs::File;

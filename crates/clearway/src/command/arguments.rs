@@ -81,15 +81,15 @@ pub(crate) enum Command {
     Qos(QosCommand),
     /// Mount a log of staged files: a directory that takes files at the speed of the log's disk.
     ///
-    /// What fsync or close has returned for survives the end of this process and of the machine. The
-    /// store is the directory that files are staged for.
+    /// Bytes for which fsync or close has returned survive the end of this process, and a loss of
+    /// power. The store is the directory to which the mount copies the files.
     Mount(Box<MountFlags>),
     /// Unmount a log, and wait until everything is on its disk.
     Umount {
         /// The mount point.
         directory: PathBuf,
     },
-    /// Files of a mounted log: how they are, how safe, in which class.
+    /// Show and control files of a mounted log: safety, class, copies in the store.
     #[command(subcommand)]
     Stage(StageCommand),
     /// Archives of microslices (.msa) and timeslices (.tsa), as FLESnet reads and writes them.

@@ -1,9 +1,9 @@
 //! `clearway mount` and `clearway umount`: a log of staged files as a directory.
 //!
 //! # Model
-//! Unless it stays in the foreground the command starts itself again as the process of the mount, hands
-//! on what that one says until the mount works, and ends. From then on the process writes what an
-//! operator should know into `mount.log` beside the log.
+//! Unless it stays in the foreground, the command starts itself again as the process of the mount.
+//! It prints the messages of that process until the mount works, and ends. From then on the process
+//! writes errors and warnings into `mount.log` in the directory of the log.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -35,39 +35,41 @@ const READY: &str = "mounted";
 /// Flags of `clearway mount`.
 #[derive(Debug, Args)]
 pub(crate) struct MountFlags {
-    /// Keep files in the log directory LOG and stage them for the directory STORE, both on this
-    /// machine. A log is made in LOG if there is none.
+    /// Keep files in a log in the directory LOG, and copy them to the directory STORE, both on this
+    /// machine. If LOG has no log, the command makes one.
     #[arg(long, value_name = "LOG:STORE", required = true)]
     local: LocalPlaces,
-    /// Mount on this directory.
+    /// Mount on this existing directory.
     directory: PathBuf,
-    /// Set the size of a log that is made, 64MiB to 512GiB; all of it is reserved on the disk.
+    /// Set the size of a new log, 64MiB to 512GiB; all of it is reserved on the disk. An existing
+    /// log keeps its size.
     #[arg(long, value_name = "BYTES", default_value = "4GiB")]
     size: Bytes,
-    /// Set how many files, directories and links there can be at a time; each takes about 500 bytes of
-    /// memory.
+    /// Limit the number of files, directories and links; each takes about 500 bytes of memory.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     inodes: u32,
-    /// Set the memory for written bytes, at least 16MiB; a write waits while half of it is not on the
-    /// log's disk, the rest serves readers.
+    /// Set the memory for written bytes, at least 16MiB. A write waits while half of it holds bytes
+    /// that are not on the log's disk; the rest caches bytes for reads.
     #[arg(long, value_name = "BYTES", default_value = "256MiB")]
     memory: Bytes,
-    /// Set the class of files that have none: control, low-latency, best-effort, bulk or scavenger.
-    /// The log keeps it [default: what the log has, else best-effort].
+    /// Set the class of files that have none of their own: control, low-latency, best-effort, bulk
+    /// or scavenger. The log keeps it [default: that of the log, else best-effort].
     #[arg(long)]
     class: Option<Class>,
-    /// Give files whose path matches a class, as in '/ckpt/**=bulk'; once for each rule, the first that
-    /// matches counts. The log keeps the rules; any --rule replaces all that it has.
+    /// Set the class of files whose path matches PATTERN, as in '/ckpt/**=bulk'. Repeat the option
+    /// for more rules; the first that matches counts. The log keeps the rules; any --rule replaces
+    /// all of them [default: those of the log].
     #[arg(long = "rule", value_name = "PATTERN=CLASS")]
     rules: Vec<ClassRule>,
-    /// Serve figures of the mount for Prometheus over HTTP: a port of the loopback, or ADDR:PORT for
-    /// everybody who reaches that address, for there is no authentication [default: none].
+    /// Serve metrics of the mount for Prometheus over HTTP, at a port of the loopback address, or
+    /// at ADDR:PORT. There is no authentication: all that reach the address can read them [default:
+    /// none].
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<MetricsAddress>,
-    /// Stay in the foreground and print to standard error; Ctrl-C unmounts.
+    /// Stay in the foreground, and print errors and warnings to standard error; Ctrl-C unmounts.
     #[arg(long)]
     foreground: bool,
-    /// Write the log of the mount into mount.log once it works; set by the program itself.
+    /// Write errors and warnings into mount.log once the mount works; the program itself sets this.
     #[arg(long, hide = true)]
     background: bool,
 }
@@ -87,12 +89,12 @@ impl FromStr for LocalPlaces {
             Some((log, store)) if !log.is_empty() && !store.is_empty() => {
                 Ok(Self { log: log.into(), store: store.into() })
             }
-            _ => Err("name both directories as LOG:STORE".to_owned()),
+            _ => Err("name two directories, as in /fast/log:/slow/store".to_owned()),
         }
     }
 }
 
-/// Mounts.
+/// Mounts in this process, or starts the process that does.
 pub(crate) fn mount(flags: &MountFlags) -> Result<Exit> {
     if flags.foreground || flags.background { serve(flags) } else { start() }
 }
@@ -129,7 +131,7 @@ fn start() -> Result<Exit> {
     std::process::exit(status.code().unwrap_or(Exit::Failed as i32));
 }
 
-/// Where the process of a mount writes what an operator should know.
+/// Where the process of a mount writes errors and warnings.
 #[derive(Debug)]
 enum Journal {
     StandardError,
@@ -194,7 +196,7 @@ fn serve(flags: &MountFlags) -> Result<Exit> {
         let mut out = io::stdout();
         writeln!(out, "{READY}")
             .and_then(|()| out.flush())
-            .context("nobody waits for the mount")?;
+            .context("cannot report that the mount works: the command that started it has ended")?;
     }
     let outcome = mounted.run();
     drop(metrics);
@@ -218,7 +220,7 @@ pub(crate) fn umount(directory: &Path) -> Result<Exit> {
             log = Some(PathBuf::from(status.log));
         }
     })?;
-    let log = log.ok_or_else(|| anyhow!("the mount does not say where its log is"))?;
+    let log = log.ok_or_else(|| anyhow!("the mount did not report the directory of its log"))?;
     unmount(&client.mounted_on).with_context(|| {
         format!("cannot unmount {}; close what is open there", client.mounted_on.display())
     })?;
@@ -226,7 +228,7 @@ pub(crate) fn umount(directory: &Path) -> Result<Exit> {
     Ok(Exit::Good)
 }
 
-/// Takes away what a mount left behind whose process is gone.
+/// Unmounts a mount whose process is gone.
 fn umount_left_behind(directory: &Path, why: clearway_fs::FsError) -> Result<Exit> {
     if !is_left_behind(directory) {
         bail!(why);

@@ -1,4 +1,4 @@
-//! `clearway stage`: asks mounts how their files are, and sets what happens to them.
+//! `clearway stage`: shows the state of staged files, and controls their drain.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -19,68 +19,70 @@ use clearway_runtime::launch::escaped;
 use super::{json_text, print};
 use crate::run::exit::Exit;
 
-/// Files of a mounted log.
+/// Show and control files of a mounted log.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StageCommand {
     /// Show the space, memory, classes and drain of a mount.
     Status {
-        /// A path on the mount.
+        /// Name a path on the mount.
         #[arg(default_value = ".")]
         path: PathBuf,
         /// Write JSON instead of a table.
         #[arg(long)]
         json: bool,
     },
-    /// List directories: for each entry its class, its bytes in the log and its safety.
+    /// List directories: kind, safety, class, size and bytes in the log of each entry.
     Ls(PathFlags),
-    /// Show files: class, bytes in the log, version and safety.
+    /// Show files: kind, safety, class, size and bytes in the log; with --json also the version.
     Stat(PathFlags),
     /// Wait until files are safe; a directory stands for everything below it.
     ///
-    /// With `stored`, this waits as long as the store makes no progress, and says so.
+    /// With `--until stored`, the command also waits while the store makes no progress, and says so
+    /// on standard error.
     Wait {
-        /// Wait until they survive the end of the machine (logged), or the loss of the log too
+        /// Wait until the files survive a loss of power (logged), or also a loss of the log
         /// (stored).
         #[arg(long, value_enum, default_value_t = Safety::Logged)]
         until: Safety,
-        /// The files and directories.
+        /// Name files and directories.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
-    /// Drain files to the store before others of their class; what was cancelled is taken in again.
+    /// Drain files to the store before others of their class. Cancelled files are drained again.
     Drain {
-        /// The files and directories.
+        /// Name files and directories.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
     /// Make a set of files appear in the store as a whole, and wait until it is there.
     ///
-    /// The store must not show any of them yet: set user.clearway.publish=explicit on their directory
-    /// before they are made.
+    /// The store must not show any of the files yet: set user.clearway.publish=explicit on their
+    /// directory before you create them. Close the files first.
     Publish {
-        /// The files and directories.
+        /// Name files and directories.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
-    /// Leave files out of the store until they change again; what it has already stays there.
+    /// Leave files out of the store until their bytes change; versions that the store has stay
+    /// there.
     Cancel {
-        /// The files and directories.
+        /// Name files and directories.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
-    /// Set the class of what is sent of files from now on; a directory's counts for everything below
-    /// that has none of its own.
+    /// Set the class of the later traffic of files. The class of a directory counts for everything
+    /// below it that has none of its own.
     SetClass {
-        /// The class: control, low-latency, best-effort, bulk or scavenger; `inherit` for that of the
-        /// directory.
+        /// Set this class: control, low-latency, best-effort, bulk or scavenger; `inherit` removes
+        /// the class of the file itself.
         class: ClassChoice,
-        /// The files and directories.
+        /// Name files and directories.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
-    /// Look at a log that is not mounted, and change nothing. Exit status 3: there are findings.
+    /// Check a log that is not mounted, and change nothing. Exit status 3: there are findings.
     Fsck {
-        /// The directory of the log.
+        /// Name the directory of the log.
         log: PathBuf,
         /// Write JSON instead of a list.
         #[arg(long)]
@@ -91,15 +93,15 @@ pub(crate) enum StageCommand {
 /// Paths, and how to print what is found.
 #[derive(Debug, Args)]
 pub(crate) struct PathFlags {
-    /// The files and directories.
+    /// Name files and directories.
     #[arg(default_value = ".")]
     paths: Vec<PathBuf>,
-    /// Write a line of JSON for each.
+    /// Write a line of JSON for each file.
     #[arg(long)]
     json: bool,
 }
 
-/// How safe files have to be.
+/// How safe files must be.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Safety {
     /// Durable in the log.
@@ -150,7 +152,7 @@ pub(crate) fn command(command: StageCommand) -> Result<Exit> {
     Ok(Exit::Good)
 }
 
-/// Asks the mounts that `paths` lie on, one request for paths of one mount that follow each other.
+/// Sends requests to the mounts of `paths`, one for consecutive paths of one mount.
 fn ask(
     paths: &[PathBuf],
     request: impl Fn(Vec<ControlPath>) -> ControlRequest,
@@ -190,7 +192,7 @@ fn status(path: &Path, json: bool) -> Result<()> {
             found = Some(status);
         }
     })?;
-    let status = found.ok_or_else(|| anyhow!("the mount does not say how it is"))?;
+    let status = found.ok_or_else(|| anyhow!("the mount did not report its status"))?;
     print(&if json { json_text(&status)? } else { page(&status) })
 }
 
@@ -247,7 +249,7 @@ fn page(status: &MountStatus) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns how the drain is, for a person.
+/// Returns the state of the drain, for a person.
 fn drain_words(status: &MountStatus) -> String {
     let what = match status.drain {
         DrainState::Idle if status.lag == 0 => return "has everything".to_owned(),
@@ -266,7 +268,7 @@ fn fsck(log: &Path, json: bool) -> Result<Exit> {
     Ok(if found.is_clean() { Exit::Good } else { Exit::Congested })
 }
 
-/// Returns what is in a log and what is wrong with it, for a person.
+/// Returns the contents of a log and its damage, for a person.
 fn findings(found: &LogInspection) -> String {
     let mut lines = vec![format!(
         "log      {}: {} segments of {}",
@@ -292,8 +294,7 @@ fn findings(found: &LogInspection) -> String {
     }
     if found.has_torn_tail {
         lines.push(
-            "torn     the last group was not written whole; nobody was told that it is durable"
-                .to_owned(),
+            "torn     the last group was not written whole; no call acknowledged it".to_owned(),
         );
     }
     if found.segments_retired > 0 {
