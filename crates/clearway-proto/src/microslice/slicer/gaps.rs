@@ -1,4 +1,4 @@
-//! Where microslices are lacking: the usual step from one to the next, and gaps that are longer.
+//! Counts missing microslices: learns the usual step from one to the next, and finds longer gaps.
 
 use alloc::collections::VecDeque;
 use core::ops::Range;

@@ -1,35 +1,35 @@
 //! Cuts the microslices of one input into its components of timeslices.
 //!
 //! # Model
-//! Microslices are offered in the order in which the source has them. Those that are kept have
-//! numbers from zero on. A *cut* is the range of numbers that the component of a timeslice has.
+//! The source offers microslices in its own order. Kept microslices get consecutive numbers from
+//! zero. A *cut* is the range of numbers in the component of a timeslice.
 //!
-//! By index, timeslice `t` has the microslices from `t * core` on, `core + overlap` of them. By
-//! time, with experiment time divided into stretches of `duration`, it has those whose start lies
-//! in
+//! By index, timeslice `t` has `core + overlap` microslices from number `t * core` on. By time,
+//! experiment time is divided into stretches of `duration`, and the timeslice has the microslices
+//! whose start lies in
 //! ```text
 //!   [k * duration - before, (k + 1) * duration + after)      k = origin + t
 //! ```
-//! The start of the microslice decides, so a microslice lies in the stretch of one timeslice, its
-//! *core*, and in the overlap of neighbours. A cut is made when a younger microslice was seen, when
-//! the source is over, or when the source is silent: its experiment time is estimated from its
-//! newest microslice and the local time since then, and a component is given up when the end of its
-//! stretch is past by [`TimeSlices::silence`].
+//! Only the start of a microslice counts. So a microslice is in the stretch of one timeslice, whose
+//! *core* it belongs to, and may be in the overlap of neighbours. A cut is made when a younger
+//! microslice arrives, when the source ends, or when the source is silent. For a silent source, the
+//! experiment time is estimated from its newest microslice and the local time since then. The cut
+//! is made when this time is later than the end of the stretch by [`TimeSlices::silence`].
 //!
-//! A microslice that starts where one before it starts is repeated; an older one is late, and so is
-//! one whose timeslice was given up. One that starts further behind the one before it than
-//! [`TimeSlices::apart`] has a damaged start. None of these is kept.
+//! A microslice with the start of an earlier one is repeated. An older one is late, and so is one
+//! that arrives after its timeslice was cut. One that starts more than [`TimeSlices::apart`] after
+//! the one before it has a damaged start. None of these is kept.
 //!
 //! # Source
-//! FLESnet's sub-timeslices (`stserver`), which cut by time and decide availability the same way;
-//! there a component that cannot be had is left out, here it has what there is.
+//! FLESnet's sub-timeslices (`stserver`), which cut by time and decide availability the same way.
+//! FLESnet leaves an incomplete component out; here it has the microslices that arrived.
 //!
 //! # Invariants
-//! I1. Each microslice that is offered is kept or has one other fate.
+//! I1. Each offered microslice has one outcome ([`Offered`]).
 //! I2. Each microslice that is kept is in the core of one timeslice, or older than the first one.
 //!
 //! # Not here
-//! Contents: the caller has them under the same numbers.
+//! Contents: the caller keeps them under the same numbers.
 
 mod gaps;
 #[cfg(test)]
@@ -420,7 +420,8 @@ impl Slicer {
         })
     }
 
-    /// Returns how many microslices are lacking in `span`, and how many of these the source dropped.
+    /// Returns how many microslices are lacking in `span`, and how many of these the source
+    /// dropped.
     fn lacking(&self, span: &Range<u64>) -> (u64, u64) {
         let (mut lacking, mut dropped) = self.gaps.within(span);
         let (Some(step), Some(oldest), Some(newest)) = (self.step.get(), self.oldest, self.newest)

@@ -1,4 +1,4 @@
-//! What is in each component, at the boundaries, with losses, and beside a sort of everything by time.
+//! Checks components at boundaries and with losses, and against a sort of all microslices by time.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;

@@ -1,4 +1,4 @@
-//! Where microslices come from, of which timeslices are built and where these go.
+//! Options that choose the source of microslices, the rule that cuts timeslices, and their sink.
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -32,7 +32,7 @@ const SILENCE: Nanos = Nanos::from_secs(1);
 /// What a detector holds: FLESnet's readout has as much for each channel at least.
 const DETECTOR_BUFFER: Bytes = Bytes(64 << 20);
 
-/// Timeslices of microslices.
+/// The rule that cuts timeslices, and the microslices of generated sources.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "In a lab or a job")]
 pub(super) struct ShapeFlags {
@@ -40,48 +40,51 @@ pub(super) struct ShapeFlags {
     /// archives, pipes and sockets; else index].
     #[arg(long, value_enum, value_name = "RULE")]
     slice: Option<SliceChoice>,
-    /// By time: the experiment time of a timeslice [default: 40ms, as FLESnet].
+    /// By time: set the experiment time that a timeslice covers [default: 40ms, as FLESnet].
     #[arg(long, value_name = "TIME")]
     duration: Option<Time>,
-    /// By time: also give a timeslice the microslices that start less than TIME before it [default:
-    /// 0s].
+    /// By time: add the microslices that start up to TIME before a timeslice [default: 0s].
     #[arg(long, value_name = "TIME")]
     before: Option<Time>,
-    /// By time: also give a timeslice the microslices that start less than TIME behind it [default:
-    /// 0s].
+    /// By time: add the microslices that start less than TIME after the end of a timeslice
+    /// [default: 0s].
     #[arg(long, value_name = "TIME")]
     after: Option<Time>,
-    /// By time: expect a microslice every TIME, to count those that are missing [default: learned
-    /// from the microslices].
+    /// By time: expect a microslice every TIME, and count the missing ones [default: the step that
+    /// the microslices show].
     #[arg(long, value_name = "TIME")]
     microslice: Option<Time>,
-    /// By time: take a microslice for damaged that starts more than TIME behind the one before it,
-    /// and refuse inputs whose first ones start further apart [default: 60s].
+    /// By time: count a microslice as damaged if it starts more than TIME after the one before it,
+    /// and refuse a run whose inputs start further apart [default: 60s].
     #[arg(long, value_name = "TIME")]
     apart: Option<Time>,
-    /// By time: give up the part of a pipe or socket in a timeslice TIME after the timeslice's end if
-    /// nothing comes; files are always waited for [default: 1s].
+    /// By time: wait for a silent pipe, socket or detector until TIME after the timeslice's end,
+    /// then build what came. For files the wait has no limit [default: 1s].
     #[arg(long, value_name = "TIME")]
     silence: Option<Time>,
-    /// By index: microslices of a timeslice that are of no other one [default: 1].
+    /// By index: set the number of microslices in the core of a timeslice, which no other
+    /// timeslice's core has; 1 to 1000000 [default: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     timeslice_size: Option<u32>,
-    /// By index: microslices behind them, with which the next timeslice begins [default: 0].
+    /// By index: add N microslices after the core, with which the next timeslice begins; up to
+    /// 1000000 [default: 0].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     overlap: Option<u32>,
-    /// Lengths of made microslices: constant, poisson, skewed [default: constant].
+    /// With --source pattern: draw the lengths of microslices from a law: constant, poisson, skewed
+    /// [default: constant].
     #[arg(long, value_name = "LAW")]
     sizes: Option<SizeDistribution>,
-    /// With --source pattern: make microslices as a detector does, this many bits in a second at each
-    /// input whether they are taken or not [default: as fast as they are taken].
+    /// With --source pattern: make microslices at a fixed rate for each input, as a detector does,
+    /// such as 100Mb/s. The rate does not drop when the input falls behind [default: as fast as the
+    /// input takes them].
     #[arg(long, value_name = "RATE")]
     source_rate: Option<BitsPerSec>,
-    /// With --source-rate: bytes that a detector holds; what comes while it is full is dropped and
-    /// counted [default: 64MiB].
+    /// With --source-rate: set the buffer of a detector. While it is full, new microslices are
+    /// dropped and counted [default: 64MiB].
     #[arg(long, value_name = "BYTES")]
     source_buffer: Option<Bytes>,
-    /// Bytes that an input holds until they are built [default: what all its rings hold, 1MiB to
-    /// 256MiB].
+    /// Set the memory of an input for microslices that are not built yet, 4KiB to less than 4GiB
+    /// [default: the size of all its rings, but 1MiB to 256MiB].
     #[arg(long, value_name = "BYTES")]
     memory: Option<Bytes>,
 }
@@ -98,51 +101,51 @@ enum SliceChoice {
 /// A source that never ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum GeneratedSource {
-    /// Made microslices.
+    /// Generates microslices.
     Pattern,
-    /// The same bytes again and again.
+    /// Sends the same bytes again and again.
     Memory,
 }
 
 /// A sink that keeps nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum NullSink {
-    /// Looks at every microslice.
+    /// Checks every microslice.
     Check,
-    /// Lets timeslices go when they are complete.
+    /// Drops complete timeslices.
     Discard,
 }
 
-/// Of what schedules are compared with.
+/// The source and the sink of a comparison.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "In a lab or a job")]
 pub(super) struct GeneratedFlags {
-    /// Where microslices come from [default: pattern].
+    /// Choose the source of microslices [default: pattern].
     #[arg(long, value_enum, value_name = "SOURCE")]
     source: Option<GeneratedSource>,
-    /// What becomes of timeslices [default: check].
+    /// Choose the sink of timeslices [default: check].
     #[arg(long, value_enum, value_name = "SINK")]
     sink: Option<NullSink>,
 }
 
-/// What is built, and where it goes.
+/// The source and the sink of a run that builds, and its length.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "In a lab or a job")]
 pub(super) struct StreamFlags {
-    /// Where microslices come from: `pattern` (made), `memory` (the same bytes again and again), or
-    /// archives, pipes or sockets with FLESnet's microslices, as in run42_%i.msa, where %i stands
-    /// for the number of the input [default: pattern].
+    /// Choose the source of microslices: `pattern` (generated), `memory` (the same bytes again and
+    /// again), or archives, pipes or sockets with FLESnet's microslices, as in run42_%i.msa, where
+    /// %i stands for the number of the input [default: pattern].
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
-    /// Where timeslices go: `check` (look at every microslice, keep nothing), `discard`, archives,
-    /// as in ts_%b.tsa, where %b stands for the number of the builder, or to a program that comes
-    /// in at a socket, as in consumer:/tmp/ts_%b [default: check].
+    /// Choose the sink of timeslices: `check` (check every microslice, keep nothing), `discard`
+    /// (keep nothing), archives, as in ts_%b.tsa, where %b stands for the number of the builder, or
+    /// a program that connects to a socket, as in consumer:/tmp/ts_%b [default: check].
     #[arg(long, value_name = "SINK")]
     sink: Option<String>,
-    /// With archives: compress them with zstd, as FLESnet does.
+    /// Compress archives of the sink with zstd, as FLESnet does.
     #[arg(long)]
     compress: bool,
-    /// Build this many timeslices; archives without it as a whole.
+    /// Build N timeslices; required unless the source is archives [default: all of the archives].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     timeslices: Option<u64>,
 }
@@ -187,7 +190,7 @@ impl StreamFlags {
             },
         };
         if self.compress && !matches!(sink, SinkKind::Compressed(_)) {
-            bail!("--compress is for archives, as in --sink ts_{BUILDER}.tsa");
+            bail!("--compress needs archives as the sink, as in --sink ts_{BUILDER}.tsa");
         }
         if self.timeslices.is_none() && !matches!(source, SourceKind::Archives(_)) {
             bail!(
@@ -228,7 +231,9 @@ fn check_templates(source: &SourceKind, sink: &SinkKind, plan: &TimeslicePlan) -
         );
     }
     if let SourceKind::Memory(_) = source {
-        bail!("--sink {template} needs microslices, which --source memory has none of");
+        bail!(
+            "--sink {template} needs microslices, and --source memory has none; --source pattern has"
+        );
     }
     Ok(())
 }
@@ -311,7 +316,7 @@ impl ShapeFlags {
         let sizes = self.sizes.unwrap_or(SizeDistribution::Constant);
         let Some(rate) = self.source_rate else {
             if self.source_buffer.is_some() {
-                bail!("--source-buffer is for --source-rate, as in --source-rate 100Mb/s");
+                bail!("--source-buffer needs --source-rate, as in --source-rate 100Mb/s");
             }
             let mean = mean(plan, slices)?;
             return Ok(SourceKind::Pattern(MadeMicroslices::unpaced(sizes, mean)));
@@ -352,7 +357,7 @@ impl ShapeFlags {
         }
         if self.sizes.is_some() && !is_made {
             bail!(
-                "--sizes is for --source pattern; other microslices have the lengths that they have"
+                "--sizes works only with --source pattern; other sources set the lengths themselves"
             );
         }
         let all = Bytes(plan.ring.0.saturating_mul(u64::from(plan.builders)));
@@ -368,7 +373,7 @@ impl ShapeFlags {
 fn mean(plan: &TimeslicePlan, slices: SliceRule) -> Result<u32> {
     let Some(mean) = mean_length(slices, plan.contribution) else {
         bail!(
-            "{} are too few for the descriptors of its microslices: --contribution",
+            "--contribution is {}, which is too short for the descriptors of its microslices; a longer one works",
             plan.contribution
         );
     };

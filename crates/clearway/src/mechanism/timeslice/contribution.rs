@@ -6,14 +6,14 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 8 | start of the timeslice in ns of experiment time; all bits set where it has none |
-//! | 8 | 4 | microslices |
-//! | 12 | 4 | those of them that are of no other timeslice's core |
-//! | 16 | 4 | what is wrong: [`CutFaults`] |
+//! | 0 | 8 | start of the timeslice in ns of experiment time; all bits set if it has none |
+//! | 8 | 4 | number of microslices |
+//! | 12 | 4 | number of them in the core of this timeslice |
+//! | 16 | 4 | faults: [`CutFaults`] |
 //! | 20 | 32 each | descriptors, then contents in the same order |
 //!
 //! # Invariants
-//! I1. Bytes whose descriptors do not account for their length are no contribution.
+//! I1. Bytes are a contribution only if the sizes in their descriptors add up to their length.
 
 use clearway_proto::base::ByteReader;
 use clearway_proto::microslice::{CutFaults, MicrosliceDescriptor};

@@ -1,21 +1,21 @@
-//! An input's memory: microslices go in as they come, and leave as contributions to timeslices.
+//! The memory of an input: stores microslices, and forms contributions to timeslices from them.
 //!
 //! # Model
-//! Two rings in one region: contents, and *blocks*, each the head of a contribution with its
+//! The region has two rings: contents, and *blocks*. A block is the head of a contribution with its
 //! descriptors. Positions are counters that only grow; a place is a counter modulo the ring's
-//! length. Which microslices a timeslice has, [`Slicer`] says. Its contribution is its block and then
-//! the contents, each in two pieces where its ring ends. Contents that timeslices share lie there
-//! once. Memory is free when all timeslices that it belongs to are.
+//! length. [`Slicer`] decides which microslices a timeslice has. A contribution is a block, then
+//! the contents, each in two pieces where its ring wraps. Contents that timeslices share are stored
+//! once. Memory is free when all timeslices that use it are free.
 //!
-//! The last timeslice of a source may have fewer microslices. An input whose source is over before
-//! those of others gives contributions without any.
+//! The last timeslice of a source may have fewer microslices. An input whose source ends before the
+//! others gives contributions without microslices.
 //!
 //! # Source
-//! FLESnet's input buffers; there what does not fill a timeslice at the end is not sent.
+//! FLESnet's input buffers. FLESnet does not send an incomplete timeslice at the end.
 //!
 //! # Invariants
-//! I1. Nothing that a contribution names is written over before its timeslice is free.
-//! I2. Every microslice that is kept is in the core of one timeslice.
+//! I1. No bytes of a contribution are overwritten before its timeslice is free.
+//! I2. Every kept microslice is in the core of one timeslice.
 
 use std::collections::VecDeque;
 

@@ -1,23 +1,25 @@
-//! What became of every microslice that a source offered, by input.
+//! Accounts for every microslice that a source offered, by input.
 //!
 //! # Model
-//! Each microslice that a source offered ends in one account:
+//! Each offered microslice is counted in one account:
 //! ```text
-//!   built        in the core of a timeslice that a sink has
-//!   undelivered  given to a timeslice that no living builder reports: its builder died, or nobody built it
+//!   built        in the core of a timeslice that a sink got
+//!   undelivered  given to a timeslice that no living builder reports: it died, or none built it
 //!   unused       kept, and not given when the run ended
 //!   passed       of timeslices in which the input took no part
 //!   repeated, late, damaged    not kept: see `microslice::Slicer`
 //!   overflowed   dropped by the source, because the input had no room
 //! ```
-//! *Missing* are those that the source did not offer although there is a gap where they would
-//! start. What an input that died was offered is not known; timeslices without it are counted.
+//! *Missing* microslices are in no account: the source did not offer them, but there is a gap where
+//! they would start. The number of microslices offered to an input that died is unknown; timeslices
+//! without this input are counted instead.
 //!
-//! The two ends count on their own: the thread of the source what it offers, the input what becomes
-//! of it, builders what their sinks have. An entry whose sums differ is a fault of the program.
+//! The thread of the source counts the microslices that it offers, the input counts their outcomes,
+//! and builders count those that their sinks got. If the sums of an entry differ, the program has a
+//! fault.
 //!
 //! # Invariants
-//! I1. The accounts of an entry without a fault add up to what its source offered.
+//! I1. The accounts of an entry without a fault add up to the microslices that its source offered.
 
 use clearway_proto::microslice::Offered;
 use serde::{Deserialize, Serialize};

@@ -1,15 +1,15 @@
-//! Microslices for an input, from wherever they come, made or read by a thread of their own.
+//! Gives an input its microslices, which a separate thread makes or reads.
 //!
 //! # Model
-//! The thread that makes or reads microslices may wait: for a disk, or for the writer of a pipe. The
-//! rank itself must not. The thread adds to a *batch*, and the rank takes the batch when it has room:
-//! batches are small where the rank keeps up and large where it does not. A full batch makes the
-//! thread wait. A byte through a socket wakes a rank that found nothing.
+//! The thread that makes or reads microslices may wait: for a disk, or for the writer of a pipe.
+//! The rank itself must not. The thread adds to a *batch*, and the rank takes the batch when it has
+//! room. Batches are small while the rank keeps up, and large while it does not. While the batch is
+//! full, the thread waits. A byte through a socket wakes a rank that found no batch.
 //!
 //! # Invariants
-//! I1. What the rank has no room for stays here, then in the source: nothing is dropped but by a
-//!     detector, which counts it.
-//! I2. What the source gave can be taken, even while the source waits.
+//! I1. Microslices that the rank has no room for stay here, then in the source. Only a detector
+//!     drops microslices, and counts them.
+//! I2. The rank can take every microslice that the source gave, even while the source waits.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -203,13 +203,14 @@ impl SourceStream {
         self.shared.changed.notify_all();
     }
 
-    /// Returns whether microslices come as they are taken, so that a silence of the source is one of
-    /// the experiment.
+    /// Returns whether microslices come as they are taken, so that a silence of the source is one
+    /// of the experiment.
     pub(super) const fn is_live(&self) -> bool {
         self.is_live
     }
 
-    /// Returns how many microslices wait to be drawn, and how many were dropped since the last draw.
+    /// Returns how many microslices wait to be drawn, and how many were dropped since the last
+    /// draw.
     pub(super) fn waiting(&self) -> (u64, u64) {
         self.shared.lock().batch.count_from(0)
     }
