@@ -17,7 +17,7 @@
 //! is made when this time is later than the end of the stretch by [`TimeSlices::silence`].
 //!
 //! A microslice with the start of an earlier one is repeated. An older one is late, and so is one
-//! that arrives after its timeslice was cut. One that starts more than [`TimeSlices::apart`] after
+//! that arrives after its timeslice was cut. One that starts more than [`TimeSlices::max_gap`] after
 //! the one before it has a damaged start. None of these is kept.
 //!
 //! # Source
@@ -67,7 +67,7 @@ pub struct TimeSlices {
     /// How much of the time behind it.
     pub after: Nanos,
     /// How far a microslice may start behind the one before it.
-    pub apart: Nanos,
+    pub max_gap: Nanos,
     /// How long behind the end of its stretch a component is waited for, while the source gives
     /// nothing; for ever without it.
     pub silence: Option<Nanos>,
@@ -258,7 +258,7 @@ impl Slicer {
     /// Says where a microslice that starts at `start` belongs.
     fn place(&self, rule: &TimeSlices, start: u64) -> Offered {
         let origin = self.origin.unwrap_or(0);
-        if start.saturating_sub(self.near(rule).unwrap_or(start)) > rule.apart.0 {
+        if start.saturating_sub(self.near(rule).unwrap_or(start)) > rule.max_gap.0 {
             return Offered::Damaged;
         }
         match self.newest {

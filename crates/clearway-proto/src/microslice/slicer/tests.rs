@@ -12,7 +12,7 @@ const RULE: TimeSlices = TimeSlices {
     duration: Nanos(100),
     before: Nanos(0),
     after: Nanos(0),
-    apart: Nanos(10_000),
+    max_gap: Nanos(10_000),
     silence: None,
     step: None,
 };
@@ -307,7 +307,7 @@ proptest! {
             duration: Nanos(duration),
             before: Nanos(overlap),
             after: Nanos(overlap),
-            apart: Nanos(u64::MAX),
+            max_gap: Nanos(u64::MAX),
             silence: Some(Nanos(0)),
             step: None,
         };

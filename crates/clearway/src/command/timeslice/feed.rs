@@ -23,9 +23,9 @@ const MEMORY_LEAST: Bytes = Bytes(1 << 20);
 
 /// The usual timeslice: FLESnet's.
 const DURATION: Nanos = Nanos::from_millis(40);
-/// How far starts of microslices may be apart: more than the minute in which a run is begun by hand
-/// everywhere is another run, or a clock that nobody set.
-const APART: Nanos = Nanos::from_secs(60);
+/// The longest gap between microslices, and between the first ones of inputs: a run is begun by hand
+/// within a minute everywhere. A longer one is another run, or a clock that is not set.
+const MAX_GAP: Nanos = Nanos::from_secs(60);
 /// How long a silent input is waited for: FLESnet's builders publish without it after as long.
 const SILENCE: Nanos = Nanos::from_secs(1);
 
@@ -57,7 +57,7 @@ pub(super) struct ShapeFlags {
     /// By time: count a microslice as damaged if it starts more than TIME after the one before it,
     /// and refuse a run whose inputs start further apart [default: 60s].
     #[arg(long, value_name = "TIME")]
-    apart: Option<Time>,
+    max_gap: Option<Time>,
     /// By time: wait for a silent pipe, socket or detector until TIME after the timeslice's end,
     /// then build what came. For files the wait has no limit [default: 1s].
     #[arg(long, value_name = "TIME")]
@@ -285,7 +285,7 @@ impl ShapeFlags {
             duration: nanos(self.duration, DURATION),
             before: nanos(self.before, Nanos(0)),
             after: nanos(self.after, Nanos(0)),
-            apart: nanos(self.apart, APART),
+            max_gap: nanos(self.max_gap, MAX_GAP),
             silence: Some(nanos(self.silence, SILENCE)),
             step: self.microslice.map(|Time(nanos)| nanos),
         };
@@ -305,7 +305,7 @@ impl ShapeFlags {
             ("--before", self.before.is_some()),
             ("--after", self.after.is_some()),
             ("--microslice", self.microslice.is_some()),
-            ("--apart", self.apart.is_some()),
+            ("--max-gap", self.max_gap.is_some()),
             ("--silence", self.silence.is_some()),
         ]
     }

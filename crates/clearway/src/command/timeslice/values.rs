@@ -71,7 +71,7 @@ pub(super) fn task_values(task: &TimesliceTask) -> FlagValues {
                 ("duration", times.duration.to_string()),
                 ("before", times.before.to_string()),
                 ("after", times.after.to_string()),
-                ("apart", times.apart.to_string()),
+                ("max-gap", times.max_gap.to_string()),
             ]);
             values.extend(times.silence.map(|silence| ("silence", silence.to_string())));
             values.extend(times.step.map(|step| ("microslice", step.to_string())));

@@ -386,7 +386,7 @@ mod tests {
             duration: Nanos(100),
             before: Nanos(0),
             after: Nanos(0),
-            apart: Nanos(0),
+            max_gap: Nanos(0),
             silence: None,
             step: None,
         };

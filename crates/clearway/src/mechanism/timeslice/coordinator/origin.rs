@@ -74,14 +74,14 @@ impl TimesliceCoordinator<'_> {
         let Some(((first, of_first), (last, of_last))) = first.zip(last) else {
             return Ok(Some(0));
         };
-        if last - first > rule.apart.0 {
+        if last - first > rule.max_gap.0 {
             bail!(
-                "the first microslice of {} starts {} behind that of {}, more than --apart {}: their clocks differ, or they \
+                "the first microslice of {} starts {} behind that of {}, more than --max-gap {}: their clocks differ, or they \
                  are of different runs; --slice index pairs them by number",
                 self.name(*of_last),
                 Nanos(last - first),
                 self.name(*of_first),
-                rule.apart
+                rule.max_gap
             );
         }
         Ok(Some(rule.stretch_of(*first)))
