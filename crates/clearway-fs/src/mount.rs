@@ -113,6 +113,7 @@ impl Mounted {
             return Err(FsError::at("cannot mount on", &options.directory)(why));
         }
         check_store(&options.store)?;
+        check_apart(options)?;
         let log = LogDirectory::open(&options.log, options.sizes)?;
         let is_new = log.is_new;
         let (engine, thread) =
@@ -253,6 +254,32 @@ fn check_store(store: &Path) -> Result<(), FsError> {
     }
     let why = io::Error::from(io::ErrorKind::NotADirectory);
     Err(FsError::at("cannot use the store", store)(why))
+}
+
+/// Checks that neither of log, store and mount point lies in another one: a drain would write into the
+/// log, or into itself.
+fn check_apart(options: &MountOptions) -> Result<(), FsError> {
+    // A log that is made has a directory above it.
+    let log = match (options.log.parent(), options.log.file_name()) {
+        (Some(above), Some(name)) if !options.log.exists() => {
+            let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+            absolute(above).join(name)
+        }
+        _ => absolute(&options.log),
+    };
+    let places = [log, absolute(&options.store), absolute(&options.directory)];
+    for (number, one) in places.iter().enumerate() {
+        for other in places.iter().skip(number + 1) {
+            if one.starts_with(other) || other.starts_with(one) {
+                return Err(FsError::Option(format!(
+                    "{} and {} lie in each other; log, store and mount point need directories apart",
+                    one.display(),
+                    other.display()
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns the path from the root, links resolved where that is possible.

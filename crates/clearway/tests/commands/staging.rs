@@ -236,12 +236,24 @@ fn mount__what_cannot_be_mounted_is_refused_in_one_sentence() {
     fs::rename(&segment, place.path("segment")).expect("moved");
     refused(&place, &[], "cannot open");
     fs::rename(place.path("segment"), &segment).expect("moved");
-    fs::write(place.path("file"), "").expect("written");
-    let places = format!("{}:{}", place.root.display(), place.path("store").display());
-    let mut command = Command::new(PROGRAM);
-    command.args(["mount", "--local", &places]).arg(place.path("mnt"));
-    let said = error_of(&command.output().expect("the program"));
-    assert!(said.contains("is not empty and has no log"), "{said}");
+    fs::create_dir(place.path("other")).expect("made");
+    fs::write(place.path("other/file"), "").expect("written");
+    // A drain would write into the log, or into itself.
+    let apart = "need directories apart";
+    for (log, store, mount, part) in [
+        ("other", "store", "mnt", "is not empty and has no log"),
+        ("store", "store", "mnt", apart),
+        ("store/log", "store", "mnt", apart),
+        ("log", "other", "other", apart),
+        ("log", "log/segments", "mnt", apart),
+    ] {
+        let places = format!("{}:{}", place.path(log).display(), place.path(store).display());
+        let mut command = Command::new(PROGRAM);
+        command.args(["mount", "--local", &places]).arg(place.path(mount));
+        let said = error_of(&command.output().expect("the program"));
+        assert!(said.contains(part) && said.lines().count() == 1, "{said}");
+    }
+    assert!(!place.path("store/log").exists());
     assert!(place.mount(&[]), "nothing was changed");
     place.umount();
 }
