@@ -32,37 +32,16 @@ use self::disk::Survival;
 use self::server::ForgetfulDisk;
 use self::session::{CrashPrograms, TrialLength};
 use self::states::{FirstState, Recoverer, StateChoice, StateCounts};
+use crate::swarm::TrialArguments;
 
 /// Trials without `--seeds`: some minutes on two processors.
 const SEEDS: u64 = 30;
 /// Drawn states at each position.
 const DRAWN: u64 = 2;
 
-/// What was asked for.
-#[derive(Debug, PartialEq, Eq)]
-struct CrashArguments {
-    first: u64,
-    seeds: u64,
-    jobs: u64,
-    minutes: u64,
-}
-
-fn parse(arguments: &[String]) -> Result<CrashArguments> {
-    let mut options = CrashArguments { first: 0, seeds: SEEDS, jobs: 4, minutes: 60 };
-    let mut arguments = arguments.iter();
-    while let Some(argument) = arguments.next() {
-        let slot = match argument.as_str() {
-            "--first" => &mut options.first,
-            "--seeds" => &mut options.seeds,
-            "--jobs" => &mut options.jobs,
-            "--minutes" => &mut options.minutes,
-            other => bail!("crash knows --seeds, --jobs, --minutes and --first, not `{other}`"),
-        };
-        let number = arguments.next().and_then(|text| text.parse().ok());
-        *slot = number.with_context(|| format!("{argument} takes a whole number"))?;
-    }
-    ensure!((1..=64).contains(&options.jobs), "--jobs takes a number from 1 to 64");
-    Ok(options)
+fn parse(arguments: &[String]) -> Result<TrialArguments> {
+    let usual = TrialArguments { first: 0, seeds: SEEDS, jobs: 4, minutes: 60 };
+    usual.parse("crash", 64, arguments)
 }
 
 /// Runs `crash [--seeds N] [--jobs N] [--minutes N] [--first SEED]`.
@@ -85,7 +64,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
 }
 
 /// Runs trials and looks at all their states.
-fn enumerate(programs: &CrashPrograms, options: &CrashArguments) -> Result<()> {
+fn enumerate(programs: &CrashPrograms, options: &TrialArguments) -> Result<()> {
     let (begun, limit) = (Instant::now(), Duration::from_secs(options.minutes * 60));
     let next = AtomicU64::new(options.first);
     let total = Mutex::new((StateCounts::default(), 0_u64));
@@ -210,7 +189,7 @@ mod tests {
     fn parse__defaults_and_mistakes() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let options = parse(&words("--seeds 7 --first 3")).unwrap();
-        assert_eq!(options, CrashArguments { first: 3, seeds: 7, jobs: 4, minutes: 60 });
+        assert_eq!(options, TrialArguments { first: 3, seeds: 7, jobs: 4, minutes: 60 });
         assert!(parse(&words("--seed 7")).unwrap_err().to_string().contains("not `--seed`"));
         assert!(parse(&words("--jobs 0")).is_err());
     }

@@ -36,13 +36,41 @@ const SEEDS_THAT_TELL: u64 = 10_000;
 /// Casts with mishaps behind everything else: some minutes.
 const CASTS: u64 = 60;
 
-/// What was asked for.
+/// Which trials a command runs, and with how many jobs for how long.
 #[derive(Debug, PartialEq, Eq)]
-struct SwarmArguments {
-    first: u64,
-    seeds: u64,
-    jobs: u64,
-    minutes: u64,
+pub(crate) struct TrialArguments {
+    pub(crate) first: u64,
+    pub(crate) seeds: u64,
+    pub(crate) jobs: u64,
+    pub(crate) minutes: u64,
+}
+
+impl TrialArguments {
+    /// Reads the arguments of `command`, which runs at most `jobs_max` jobs; they replace what `self`
+    /// has.
+    pub(crate) fn parse(
+        mut self,
+        command: &str,
+        jobs_max: u64,
+        arguments: &[String],
+    ) -> Result<Self> {
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            let slot = match argument.as_str() {
+                "--first" => &mut self.first,
+                "--seeds" => &mut self.seeds,
+                "--jobs" => &mut self.jobs,
+                "--minutes" => &mut self.minutes,
+                other => {
+                    bail!("{command} knows --seeds, --jobs, --minutes and --first, not `{other}`")
+                }
+            };
+            let number = arguments.next().and_then(|text| text.parse().ok());
+            *slot = number.with_context(|| format!("{argument} takes a whole number"))?;
+        }
+        ensure!((1..=jobs_max).contains(&self.jobs), "--jobs takes a number from 1 to {jobs_max}");
+        Ok(self)
+    }
 }
 
 /// What the jobs said, added up.
@@ -62,7 +90,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     if let Some(("casts", arguments)) =
         arguments.split_first().map(|(first, rest)| (first.as_str(), rest))
     {
-        let SwarmArguments { first, seeds, minutes, .. } = parse(arguments)?;
+        let TrialArguments { first, seeds, minutes, .. } = parse(arguments)?;
         casts::run(
             &crate::bench::build_program()?,
             first,
@@ -124,25 +152,12 @@ fn test(which: &[&str]) -> Result<bool> {
     Ok(command.status().context("cargo")?.success())
 }
 
-fn parse(arguments: &[String]) -> Result<SwarmArguments> {
-    let mut options = SwarmArguments { first: 0, seeds: SEEDS, jobs: 2, minutes: 60 };
-    let mut arguments = arguments.iter();
-    while let Some(argument) = arguments.next() {
-        let slot = match argument.as_str() {
-            "--first" => &mut options.first,
-            "--seeds" => &mut options.seeds,
-            "--jobs" => &mut options.jobs,
-            "--minutes" => &mut options.minutes,
-            other => bail!("swarm knows --seeds, --jobs, --minutes and --first, not `{other}`"),
-        };
-        let number = arguments.next().and_then(|text| text.parse().ok());
-        *slot = number.with_context(|| format!("{argument} takes a whole number"))?;
-    }
-    ensure!((1..=1024).contains(&options.jobs), "--jobs takes a number from 1 to 1024");
-    Ok(options)
+fn parse(arguments: &[String]) -> Result<TrialArguments> {
+    let usual = TrialArguments { first: 0, seeds: SEEDS, jobs: 2, minutes: 60 };
+    usual.parse("swarm", 1024, arguments)
 }
 
-fn start(program: &Path, options: &SwarmArguments, job: u64, out: &Path) -> Result<Child> {
+fn start(program: &Path, options: &TrialArguments, job: u64, out: &Path) -> Result<Child> {
     let file = out.join(format!("FAILURE-{job}.toml"));
     // A file of an earlier swarm would look like a failure of this one.
     let _ = std::fs::remove_file(&file);
@@ -230,7 +245,7 @@ mod tests {
     fn parse__defaults_and_mistakes() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let options = parse(&words("--seeds 7 --jobs 3")).unwrap();
-        assert_eq!(options, SwarmArguments { first: 0, seeds: 7, jobs: 3, minutes: 60 });
+        assert_eq!(options, TrialArguments { first: 0, seeds: 7, jobs: 3, minutes: 60 });
         assert!(parse(&words("--seed 7")).unwrap_err().to_string().contains("not `--seed`"));
         assert!(parse(&words("--jobs 0")).is_err());
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -15,13 +15,13 @@ use clearway_proto::staging::{
     ByteSource, InodeKind, InspectedLog, LogError, LogFile, LogLayout, inspect_log,
 };
 use clearway_proto::wire::Fault;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::FlockOperation;
 use serde::Serialize;
 
 use crate::FsError;
 use crate::classes::ClassRules;
 use crate::control::ControlPath;
-use crate::log_directory::{SEGMENTS_MAX, segment_name};
+use crate::log_directory::{SEGMENTS_MAX, lock_log, segment_name};
 
 /// What is in a log, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -40,7 +40,7 @@ pub struct LogInspection {
     pub last_group: u64,
     /// The group that a snapshot covers; zero without one.
     pub snapshot_group: u64,
-    /// Whether a group behind the last one was not written whole. Nobody was told that it is durable.
+    /// Whether the group after the last one is incomplete. It was never acknowledged.
     pub has_torn_tail: bool,
     /// Why a mount would refuse the log: something durable is damaged that all behind it needs.
     pub refused: Option<String>,
@@ -152,13 +152,7 @@ impl LogFiles {
             return Err(FsError::NotLog { path: path.to_owned() });
         }
         let lock = open("lock")?;
-        if flock(&lock, FlockOperation::NonBlockingLockShared).is_err() {
-            let mut holder = String::new();
-            let _ = lock.take(20).read_to_string(&mut holder);
-            let holder = holder.trim().parse::<u32>();
-            let holder = holder.map_or(String::new(), |process| format!(" (process {process})"));
-            return Err(FsError::InUse { path: path.to_owned(), holder });
-        }
+        lock_log(&lock, FlockOperation::NonBlockingLockShared, path)?;
         let listed = std::fs::read_dir(path.join("segments"));
         let count = listed.map_err(FsError::at("cannot read the segments of", path))?.count();
         let segments =

@@ -136,24 +136,31 @@ fn hold(path: &Path) -> Result<File, FsError> {
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let mut lock =
         options.open(&name).map_err(FsError::at("cannot write the lock of the log", &name))?;
-    if let Err(why) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        if why != rustix::io::Errno::WOULDBLOCK {
-            return Err(FsError::at("cannot lock", &name)(why.into()));
-        }
-        let mut holder = String::new();
-        let _ = lock.take(20).read_to_string(&mut holder);
-        let holder = holder
-            .trim()
-            .parse::<u32>()
-            .map_or(String::new(), |process| format!(" (process {process})"));
-        return Err(FsError::InUse { path: path.to_owned(), holder });
-    }
+    lock_log(&lock, FlockOperation::NonBlockingLockExclusive, path)?;
     let written = lock
         .set_len(0)
         .and_then(|()| lock.rewind())
         .and_then(|()| writeln!(lock, "{}", std::process::id()));
     written.map_err(FsError::at("cannot write the lock of the log", &name))?;
     Ok(lock)
+}
+
+/// Locks the open file `lock` of the log in `path`, without waiting.
+///
+/// # Errors
+/// [`FsError::InUse`] names the process that wrote itself into it; else the system's.
+pub(crate) fn lock_log(lock: &File, operation: FlockOperation, path: &Path) -> Result<(), FsError> {
+    match flock(lock, operation) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut holder = String::new();
+            let _ = lock.take(20).read_to_string(&mut holder);
+            let holder = holder.trim().parse::<u32>();
+            let holder = holder.map_or(String::new(), |process| format!(" (process {process})"));
+            Err(FsError::InUse { path: path.to_owned(), holder })
+        }
+        Err(why) => Err(FsError::at("cannot lock", &path.join("lock"))(why.into())),
+    }
 }
 
 /// Returns whether a superblock was made and never written.

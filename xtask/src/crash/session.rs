@@ -3,11 +3,11 @@
 //!
 //! # Model
 //! ```text
-//!   disk that forgets (FUSE, this process) <- log of `clearway mount` (a process) <- writers (threads)
+//!   disk that forgets (FUSE, this process) <- log and store of `clearway mount` (a process) <- writers (threads)
 //! ```
-//! A trial has some *lives*, each from power to its loss, and in each some mounts, which end by a kill or
-//! by `umount`. After each mount the writers' trees are compared with what was acknowledged and asked
-//! for, through the mount itself. What remains is a record of each life, for `states`.
+//! A trial has several *lives*. A life lasts from power-on to the loss of power, and has several mounts;
+//! each ends by a kill or by `umount`. The next mount reads the writers' trees, and the trial compares
+//! them with what was acknowledged and requested. `states` takes the record of each life.
 
 use std::io::Read;
 use std::ops::Range;

@@ -19,7 +19,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
 const CREATED: std::ops::Range<usize> = 53..61;
 
 /// A directory of this test alone.
-fn directory(name: &str) -> PathBuf {
+pub(crate) fn directory(name: &str) -> PathBuf {
     let directory = std::env::temp_dir().join(format!("clearway-{name}-{}", std::process::id()));
     fs::create_dir_all(&directory).expect("a directory");
     directory
@@ -27,7 +27,7 @@ fn directory(name: &str) -> PathBuf {
 
 /// `subcommand` with `words` as a job of `ranks` ranks that share memory, in `directory`; nothing
 /// where there is no launcher.
-fn start(directory: &Path, subcommand: &str, ranks: &str, words: &str) -> Option<Child> {
+pub(crate) fn start(directory: &Path, subcommand: &str, ranks: &str, words: &str) -> Option<Child> {
     let mut command = Command::new(LAUNCHER);
     command
         .args(["-n", ranks, PROGRAM, "timeslice", subcommand, "--on", "cluster"])
@@ -41,7 +41,7 @@ fn start(directory: &Path, subcommand: &str, ranks: &str, words: &str) -> Option
     }
 }
 
-fn build(directory: &Path, ranks: &str, words: &str) -> Option<Output> {
+pub(crate) fn build(directory: &Path, ranks: &str, words: &str) -> Option<Output> {
     Some(start(directory, "build", ranks, words)?.wait_with_output().expect("an end"))
 }
 
@@ -51,7 +51,7 @@ fn clearway(directory: &Path, words: &str) -> Output {
     command.args(words.split_whitespace()).current_dir(directory).output().expect("the program")
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),

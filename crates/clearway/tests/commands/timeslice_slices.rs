@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Output};
 
 use clearway_proto::archive::{
     ArchiveKind, Compression, Header, Item, Limits, Reader, Versions, Writer,
@@ -15,36 +15,10 @@ use clearway_proto::microslice::{
 };
 
 use crate::scraped::{Scraped, address};
+use crate::timeslice_ranks::{build, directory, start, text};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
 const US: u64 = 1_000;
-
-fn directory(name: &str) -> PathBuf {
-    let directory = std::env::temp_dir().join(format!("clearway-{name}-{}", std::process::id()));
-    fs::create_dir_all(&directory).expect("a directory");
-    directory
-}
-
-/// `clearway timeslice build` with `words` as a job of `ranks` ranks; nothing where there is no
-/// launcher.
-fn build(directory: &Path, ranks: &str, words: &str) -> Option<Output> {
-    let mut command = Command::new("mpiexec.hydra");
-    command
-        .args(["-n", ranks, PROGRAM, "timeslice", "build", "--on", "cluster"])
-        .args(words.split_whitespace());
-    match command.current_dir(directory).output() {
-        Ok(output) => Some(output),
-        Err(error) => {
-            eprintln!("skipped: mpiexec.hydra cannot be started: {error}");
-            None
-        }
-    }
-}
-
-fn text(output: &Output) -> String {
-    let both = [&output.stdout[..], &output.stderr[..]].concat();
-    String::from_utf8_lossy(&both).into_owned()
-}
 
 fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(output)))
@@ -237,17 +211,7 @@ fn build__a_detector_that_is_not_kept_up_with_drops_and_all_is_accounted_for() {
     // A sink that nobody takes anything from, until detectors have more than there is room for.
     let words = "--inputs 2 --builders 1 --source pattern --source-rate 200Mb/s --source-buffer 256KiB --memory 1MiB \
                  --slice time --duration 5ms --timeslices 200 --ring 1MiB --sink consumer:slow_%b --json --metrics 127.0.0.1:0";
-    let start = Command::new("mpiexec.hydra")
-        .args(["-n", "3", PROGRAM, "timeslice", "build", "--on", "cluster"])
-        .args(words.split_whitespace())
-        .current_dir(&directory)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let Ok(mut child) = start else {
-        eprintln!("skipped: mpiexec.hydra cannot be started");
-        return;
-    };
+    let Some(mut child) = start(&directory, "build", "3", words) else { return };
     let mut said =
         BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
     let place = said.find_map(|line| address(&line)).expect("an address");
@@ -286,17 +250,7 @@ fn build__a_pipe_that_falls_silent_does_not_hold_the_others_back() {
     nix::unistd::mkfifo(&silent, nix::sys::stat::Mode::from_bits_truncate(0o600)).expect("a pipe");
     let words = "--inputs 2 --builders 1 --source run_%i.msa --sink check --duration 100ms --silence 200ms \
                  --timeslices 12 --json";
-    let start = Command::new("mpiexec.hydra")
-        .args(["-n", "3", PROGRAM, "timeslice", "build", "--on", "cluster"])
-        .args(words.split_whitespace())
-        .current_dir(&directory)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let Ok(child) = start else {
-        eprintln!("skipped: mpiexec.hydra cannot be started");
-        return;
-    };
+    let Some(child) = start(&directory, "build", "3", words) else { return };
     // Half a second of microslices, and then nothing, with the pipe open.
     let other = directory.join("half");
     fs::create_dir_all(&other).expect("a directory");

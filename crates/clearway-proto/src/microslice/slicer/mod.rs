@@ -216,11 +216,6 @@ impl Slicer {
         self.origin
     }
 
-    /// Returns the timeslice to cut next.
-    pub const fn next(&self) -> u64 {
-        self.next
-    }
-
     /// Returns the number behind the last microslice that was kept.
     pub fn end(&self) -> u64 {
         self.first + self.starts.len() as u64

@@ -272,7 +272,7 @@ proptest! {
             if number % hold == 0 {
                 cuts.extend(drain(&mut slicer, 0));
                 slicer.free(given);
-                given = slicer.next().saturating_sub(3);
+                given = slicer.next.saturating_sub(3);
             }
         }
         slicer.finish();
@@ -319,7 +319,7 @@ proptest! {
             if slicer.peek(0).is_some() {
                 slicer.advance();
             }
-            slicer.free(slicer.next());
+            slicer.free(slicer.next);
         }
         slicer.finish();
         let _ = (slicer.peek(u64::MAX), slicer.deadline());

@@ -48,6 +48,14 @@ pub(super) struct OutgoingTimeslice {
     ends: Vec<usize>,
 }
 
+/// A timeslice as an archive has it, and what there is of each input.
+#[derive(Debug)]
+pub(super) struct DescribedTimeslice<'a> {
+    pub(super) descriptor: TimesliceDescriptor,
+    pub(super) components: Vec<Component<'a>>,
+    pub(super) inputs: Vec<BuiltCounts>,
+}
+
 impl OutgoingTimeslice {
     /// Adds one more input's contribution.
     pub(super) fn push(&mut self, contribution: &[u8]) {
@@ -62,24 +70,19 @@ impl OutgoingTimeslice {
         parts.map(|(begin, end)| self.bytes.get(begin..end).unwrap_or_default())
     }
 
-    /// Returns what it has of each input.
-    pub(super) fn counts(&self) -> Vec<BuiltCounts> {
-        let count = |bytes: &[u8]| match ContributionHead::parse(bytes) {
-            Some((head, _)) => {
-                BuiltCounts { microslices: u64::from(head.core), ..BuiltCounts::default() }
-            }
-            None if bytes.is_empty() => BuiltCounts { absent: 1, ..BuiltCounts::default() },
-            None => BuiltCounts { corrupt: 1, ..BuiltCounts::default() },
-        };
-        self.contributions().map(count).collect()
-    }
-
     /// Returns it as an archive has it.
-    pub(super) fn described(&self, slices: SliceRule) -> (TimesliceDescriptor, Vec<Component<'_>>) {
+    pub(super) fn described(&self, slices: SliceRule) -> DescribedTimeslice<'_> {
         let mut flags = TimesliceFlags::default();
         let (mut times, mut core_microslices) = (None, None);
-        let component = |contribution: Option<(ContributionHead, _)>| {
+        let mut inputs = Vec::with_capacity(self.ends.len());
+        let component = |bytes| {
+            let contribution = ContributionHead::parse(bytes);
             let (head, data) = contribution.unwrap_or((ContributionHead::NONE, &[][..]));
+            inputs.push(BuiltCounts {
+                microslices: u64::from(head.core),
+                absent: u64::from(bytes.is_empty()),
+                corrupt: u64::from(contribution.is_none() && !bytes.is_empty()),
+            });
             let own = flags_of(head, data);
             flags.0 |= own.0;
             if head.microslices == 0 {
@@ -97,8 +100,7 @@ impl OutgoingTimeslice {
             };
             Component { descriptor, data }
         };
-        let components: Vec<_> =
-            self.contributions().map(ContributionHead::parse).map(component).collect();
+        let components: Vec<_> = self.contributions().map(component).collect();
         let (start_ns, duration_ns) = times.unwrap_or_default();
         let core_microslices = match slices {
             SliceRule::ByIndex { core, .. } => core,
@@ -113,7 +115,7 @@ impl OutgoingTimeslice {
             core_microslices,
             components: components.len() as u32,
         };
-        (descriptor, components)
+        DescribedTimeslice { descriptor, components, inputs }
     }
 }
 
@@ -355,7 +357,10 @@ mod tests {
     fn described__what_an_input_lacks_is_marked() {
         let short = with_faults(contribution(&[8], 0), CutFaults::MISSING);
         let built = built(&[contribution(&[8, 8, 8], 1), short, Vec::new()]);
-        let (descriptor, components) = built.described(SliceRule::ByIndex { core: 2, overlap: 1 });
+        let slices = SliceRule::ByIndex { core: 2, overlap: 1 };
+        let DescribedTimeslice { descriptor, components, inputs } = built.described(slices);
+        assert_eq!(inputs.iter().map(|it| it.microslices).collect::<Vec<_>>(), [2, 1, 0]);
+        assert_eq!(inputs.iter().map(|it| it.absent).collect::<Vec<_>>(), [0, 0, 1]);
         assert_eq!(
             components.iter().map(|it| it.descriptor.microslices).collect::<Vec<_>>(),
             [3, 1, 0]
@@ -371,7 +376,7 @@ mod tests {
         let time = |sizes: &[u32], core| {
             let short = with_faults(contribution(sizes, 0), CutFaults::MISSING);
             let built = built(&[short]);
-            let (descriptor, _) = built.described(SliceRule::ByIndex { core, overlap: 0 });
+            let descriptor = built.described(SliceRule::ByIndex { core, overlap: 0 }).descriptor;
             (descriptor.start_ns, descriptor.duration_ns)
         };
         assert_eq!(time(&[8, 8, 8], 5), (100, 30));
@@ -390,7 +395,8 @@ mod tests {
             silence: None,
             step: None,
         };
-        let (descriptor, components) = built.described(SliceRule::ByTime(times));
+        let DescribedTimeslice { descriptor, components, .. } =
+            built.described(SliceRule::ByTime(times));
         assert_eq!((descriptor.start_ns, descriptor.duration_ns), (500, 100));
         assert!(components.iter().all(|it| it.descriptor.flags.is_incomplete()));
     }
@@ -401,7 +407,8 @@ mod tests {
         cut[ContributionHead::BYTES + MicrosliceDescriptor::BYTES + 4] =
             MicrosliceFlags::OVERFLOW_READOUT.0 as u8;
         let built = built(&[contribution(&[8, 8], 0), cut]);
-        let (descriptor, components) = built.described(SliceRule::ByIndex { core: 2, overlap: 0 });
+        let DescribedTimeslice { descriptor, components, .. } =
+            built.described(SliceRule::ByIndex { core: 2, overlap: 0 });
         let flags = components.iter().map(|it| it.descriptor.flags.0);
         assert_eq!((descriptor.flags.0, flags.collect::<Vec<_>>()), (2, vec![0, 2]));
     }

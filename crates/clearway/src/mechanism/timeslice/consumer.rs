@@ -24,7 +24,7 @@ use clearway_proto::archive::{
 use clearway_proto::microslice::SliceRule;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use super::builder_output::OutgoingTimeslice;
+use super::builder_output::{DescribedTimeslice, OutgoingTimeslice};
 use super::messages::TimesliceResult;
 use super::sink::{self, TimesliceSink};
 use crate::mechanism::timeslice::archive::{ArchiveSource, ITEM_BYTES_MAX, Locator};
@@ -39,8 +39,6 @@ pub(super) struct ConsumerSink {
     listener: UnixListener,
     consumer: Option<BufReader<UnixStream>>,
     memory: File,
-    /// What is in the memory lacks something.
-    is_incomplete: bool,
     account: TimesliceResult,
 }
 
@@ -66,15 +64,12 @@ impl ConsumerSink {
             listener,
             consumer: None,
             memory: memory.into(),
-            is_incomplete: false,
             account: TimesliceResult::default(),
         })
     }
 
     /// Puts `built` into the memory.
-    fn write(&mut self, built: &OutgoingTimeslice) -> io::Result<()> {
-        let (descriptor, components) = built.described(self.slices);
-        self.is_incomplete = descriptor.flags.is_incomplete();
+    fn write(&mut self, built: &DescribedTimeslice<'_>) -> io::Result<()> {
         let header = Header {
             versions: Versions::NEWEST,
             kind: ArchiveKind::Timeslices,
@@ -87,7 +82,8 @@ impl ConsumerSink {
         self.memory.rewind()?;
         let mut out = BufWriter::new(&self.memory);
         out.write_all(&head)?;
-        writer.timeslice(&descriptor, components.into_iter(), &mut |bytes| out.write_all(bytes))?;
+        let components = built.components.iter().copied();
+        writer.timeslice(&built.descriptor, components, &mut |bytes| out.write_all(bytes))?;
         out.flush()?;
         drop(out);
         let end = self.memory.stream_position()?;
@@ -117,9 +113,10 @@ impl ConsumerSink {
 
 impl TimesliceSink for ConsumerSink {
     fn take(&mut self, built: &OutgoingTimeslice) -> Result<()> {
-        self.write(built).context("memory for a consumer")?;
+        let built = built.described(self.slices);
+        self.write(&built).context("memory for a consumer")?;
         while !self.offer().context("the way to a consumer")? {}
-        sink::count(&mut self.account, built, self.is_incomplete);
+        sink::count(&mut self.account, &built);
         Ok(())
     }
 

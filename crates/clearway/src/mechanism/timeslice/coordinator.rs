@@ -38,7 +38,7 @@ use super::SeedRun;
 use super::count::{RunCounts, RunLength};
 use super::ledger::{BuilderReports, LedgerEntry, add_built};
 use super::messages::{
-    BuildSpec, SinkKind, SourceKind, TimesliceAssignment, TimesliceProtocol, TimesliceRequest,
+    BuildSpec, SinkKind, TimesliceAssignment, TimesliceProtocol, TimesliceRequest,
     TimesliceResponse, TimesliceResult,
 };
 use super::metrics::TimesliceMetrics;
@@ -558,9 +558,7 @@ impl<'a> TimesliceCoordinator<'a> {
         is_whole: bool,
     ) -> Vec<LedgerEntry> {
         let feed = &self.task.feed;
-        let has_microslices =
-            matches!(feed.source, SourceKind::Pattern(_) | SourceKind::Archives(_));
-        if !has_microslices || !policy.is_building() {
+        if !feed.has_microslices() || !policy.is_building() {
             return Vec::new();
         }
         let reports = match (&feed.sink, is_whole) {

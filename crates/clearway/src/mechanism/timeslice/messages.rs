@@ -157,6 +157,11 @@ pub(crate) struct BuildSpec {
 }
 
 impl BuildSpec {
+    /// Returns whether inputs have microslices, and not only bytes.
+    pub(super) const fn has_microslices(&self) -> bool {
+        matches!(self.source, SourceKind::Pattern(_) | SourceKind::Archives(_))
+    }
+
     /// Returns how many bytes one contribution has, where that is known: what unscheduled writes
     /// carry as well.
     pub(super) fn usual_contribution(&self) -> Bytes {

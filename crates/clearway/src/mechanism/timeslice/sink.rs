@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use clearway_proto::archive::{ArchiveKind, Compression, Finding, Inspector, Versions};
 use clearway_proto::microslice::SliceRule;
 
-use super::builder_output::OutgoingTimeslice;
+use super::builder_output::{DescribedTimeslice, OutgoingTimeslice};
 use super::consumer::ConsumerSink;
 use super::ledger::add_built;
 use super::messages::{SinkKind, TimesliceResult};
@@ -89,10 +89,10 @@ pub(super) fn new_archive(path: &Path, compression: Compression) -> Result<Archi
 }
 
 /// Adds `built` to `account`.
-pub(super) fn count(account: &mut TimesliceResult, built: &OutgoingTimeslice, is_incomplete: bool) {
-    account.take(built.timeslice);
-    add_built(&mut account.built, &built.counts());
-    account.incomplete += u64::from(is_incomplete);
+pub(super) fn count(account: &mut TimesliceResult, built: &DescribedTimeslice<'_>) {
+    account.take(built.descriptor.index);
+    add_built(&mut account.built, &built.inputs);
+    account.incomplete += u64::from(built.descriptor.flags.is_incomplete());
 }
 
 /// Looks at everything and keeps nothing.
@@ -104,9 +104,9 @@ struct CheckingSink {
 
 impl TimesliceSink for CheckingSink {
     fn take(&mut self, built: &OutgoingTimeslice) -> Result<()> {
-        let (descriptor, components) = built.described(self.slices);
-        count(&mut self.account, built, descriptor.flags.is_incomplete());
-        self.inspector.look_at(&descriptor, components.into_iter());
+        let built = built.described(self.slices);
+        count(&mut self.account, &built);
+        self.inspector.look_at(&built.descriptor, built.components.into_iter());
         Ok(())
     }
 
@@ -132,10 +132,10 @@ struct ArchivingSink {
 
 impl TimesliceSink for ArchivingSink {
     fn take(&mut self, built: &OutgoingTimeslice) -> Result<()> {
-        let (descriptor, components) = built.described(self.slices);
-        count(&mut self.account, built, descriptor.flags.is_incomplete());
+        let built = built.described(self.slices);
+        count(&mut self.account, &built);
         match &mut self.sink {
-            Some(sink) => sink.timeslice(&descriptor, components.into_iter()),
+            Some(sink) => sink.timeslice(&built.descriptor, built.components.into_iter()),
             None => bail!("the archive is closed; this is a defect of the program"),
         }
     }

@@ -13,7 +13,7 @@ use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::microslice::SliceRule;
 use clearway_proto::timeslice::Policy;
 
-use super::super::messages::{SourceKind, TimesliceResponse};
+use super::super::messages::TimesliceResponse;
 use super::{LOOK_EVERY, TimesliceCoordinator};
 
 /// What inputs reported so far: when the first microslice starts, or that there is none.
@@ -52,9 +52,7 @@ impl TimesliceCoordinator<'_> {
     ) -> Result<Option<u64>> {
         let feed = &self.task.feed;
         let SliceRule::ByTime(rule) = feed.slices else { return Ok(None) };
-        let has_microslices =
-            matches!(feed.source, SourceKind::Pattern(_) | SourceKind::Archives(_));
-        if !has_microslices || !policy.is_building() {
+        if !feed.has_microslices() || !policy.is_building() {
             return Ok(None);
         }
         while starts.starts.len() < self.plan.inputs as usize && !starts.is_late(rule.silence) {
