@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use clearway_fs::log_directory::LogSizes;
-use clearway_fs::mount::{MountOptions, Mounted};
+use clearway_fs::mount::{LogOptions, MountOptions, Mounted};
 use clearway_proto::base::Bytes;
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
@@ -158,13 +158,15 @@ struct StagedMount {
 impl StagedMount {
     fn open(place: &Path) -> BenchResult<Self> {
         let options = MountOptions {
-            log: place.join("log"),
-            store: place.join("store"),
+            log: LogOptions {
+                log: place.join("log"),
+                store: place.join("store"),
+                sizes: LogSizes { total: Bytes(2 << 30), inodes: 10_000 },
+                memory: MEMORY,
+                class: None,
+                rules: Vec::new(),
+            },
             directory: place.join("staged"),
-            sizes: LogSizes { total: Bytes(2 << 30), inodes: 10_000 },
-            memory: MEMORY,
-            class: None,
-            rules: Vec::new(),
         };
         let reporter: clearway_fs::mount::Reporter =
             Arc::new(|sentence| eprintln!("staging_bench: {sentence}"));

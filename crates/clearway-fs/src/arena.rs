@@ -105,6 +105,20 @@ impl Arena {
         Some(Loan { pages: Some(pages), length: bytes.len(), pool })
     }
 
+    /// Fills a loan of `length` bytes by `fill`; `None` when no process has that much memory.
+    ///
+    /// # Errors
+    /// What `fill` says.
+    pub(crate) fn fill_with<E>(
+        &self,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Option<Loan>, E> {
+        let Some(mut pages) = self.pool.take(length) else { return Ok(None) };
+        fill(&mut pages.as_mut()[..length])?;
+        Ok(Some(Loan { pages: Some(pages), length, pool: Arc::clone(&self.pool) }))
+    }
+
     /// Lends a loan to the log; returns its offset.
     pub(crate) fn lend(&self, loan: Arc<Loan>) -> u64 {
         let mut lent = self.lent.write().unwrap_or_else(PoisonError::into_inner);

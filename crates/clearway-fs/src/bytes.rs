@@ -18,6 +18,7 @@ use std::sync::{Arc, PoisonError};
 use clearway_proto::base::xxh3;
 use clearway_proto::staging::{BodyCondition, BodyId, ByteSource, InodeId, TreeChange};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::arena::Loan;
 use crate::engine::{Core, Engine, Held};
@@ -161,7 +162,7 @@ impl Core {
 }
 
 /// What a seek looks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum SeekTarget {
     Written,
     Hole,

@@ -11,7 +11,7 @@ use clearway_proto::staging::{EntryName, InodeId, InodeKind};
 use rustix::io::Errno;
 
 use crate::FsError;
-use crate::engine::{Engine, Reporter};
+use crate::engine::{Engine, OrphanPolicy, Reporter};
 use crate::log_directory::{LogDirectory, LogSizes};
 use crate::store::StoreReader;
 
@@ -60,7 +60,8 @@ pub fn read_log(
     take: &mut dyn FnMut(LoggedEntry),
 ) -> Result<(), FsError> {
     let log = LogDirectory::open(path, sizes)?;
-    let (engine, thread) = Engine::open(log, sizes, MEMORY.0, Arc::clone(reporter))?;
+    let (engine, thread) =
+        Engine::open(log, sizes, MEMORY.0, OrphanPolicy::Forget, Arc::clone(reporter))?;
     let _ = engine.reader.set(StoreReader::new(store));
     give_entries(&engine, take);
     engine.close();
@@ -142,7 +143,8 @@ mod tests {
         let reporter: Reporter = Arc::new(|_| ());
         let log = LogDirectory::open(directory.path(), sizes).expect("a log");
         let (engine, thread) =
-            Engine::open(log, sizes, MEMORY.0, Arc::clone(&reporter)).expect("opened");
+            Engine::open(log, sizes, MEMORY.0, OrphanPolicy::Forget, Arc::clone(&reporter))
+                .expect("opened");
         let place = |parent, name: &str| NamePlace::new(parent, name.as_bytes()).expect("a name");
         let maker = Maker { uid: 0, gid: 0, mode: 0o640 };
         engine.change(Box::new(|made| assert!(made.is_ok())), move |core| {

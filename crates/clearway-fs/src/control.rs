@@ -162,6 +162,20 @@ impl ControlRequest {
             | Self::SetClass { paths, .. } => paths,
         }
     }
+
+    /// Returns the paths that it names, to be changed.
+    pub(crate) fn paths_mut(&mut self) -> &mut [ControlPath] {
+        match self {
+            Self::Status => &mut [],
+            Self::Ls { paths }
+            | Self::Stat { paths }
+            | Self::Wait { paths, .. }
+            | Self::Drain { paths }
+            | Self::Publish { paths }
+            | Self::Cancel { paths }
+            | Self::SetClass { paths, .. } => paths,
+        }
+    }
 }
 
 /// What a mount answers.
@@ -189,6 +203,12 @@ pub enum ControlResponse {
 /// How a mount is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountStatus {
+    /// The server that has the log, if it is not this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Bytes of writes that the server has not acknowledged.
+    #[serde(default)]
+    pub unacknowledged_bytes: u64,
     /// The directory of the log.
     pub log: String,
     /// The directory of the store.

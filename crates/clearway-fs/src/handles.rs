@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clearway_proto::staging::{EntryName, InodeId};
+use serde::{Deserialize, Serialize};
 
 /// An entry of a directory, as it was when the directory was opened or begun again.
 #[derive(Clone, Debug)]
@@ -16,7 +17,7 @@ pub(crate) struct ListedEntry {
 }
 
 /// What a file is opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum OpenUsage {
     Read,
     Write,

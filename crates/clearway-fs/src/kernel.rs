@@ -6,11 +6,15 @@
 //! writes through: each write reaches the log before it returns.
 //!
 //! # Invariants
-//! I1. No other file says `fuser`.
+//! I1. No other file but those of this module says `fuser`.
 //!
 //! # Not here
 //! Permissions (`default_permissions`), locks and mapped memory: the kernel's own.
 
+mod remote;
+mod session;
+
+pub(crate) use session::{KernelSession, KernelUnmounter};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -23,11 +27,10 @@ use clearway_proto::staging::{
     AttributeSet, EntryName, InodeId, NodeKind, SpecialKind, SpecialNode, WallNs,
 };
 use fuser::{
-    BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL,
-    SessionUnmounter, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::bytes::SeekTarget;
@@ -41,10 +44,6 @@ use crate::names::{Attributes, Maker, NamePlace, NodeType, RenameMode};
 const TTL: Duration = Duration::from_secs(60);
 /// Inode numbers are never given again.
 const GENERATION: Generation = Generation(0);
-/// Bytes of the longest write and read: 256 pages, what the kernel sends without a changed limit.
-const WRITE_MAX: u32 = 1 << 20;
-/// Threads that take requests: two for each processor up to this.
-const THREADS_MAX: usize = 8;
 /// `st_blksize`, and the unit in which space is counted.
 const BLOCK: u32 = 4096;
 /// Seeks of `lseek(2)`.
@@ -178,6 +177,10 @@ fn node_of(mode: u32, device: u32) -> Option<NodeKind> {
 }
 
 impl KernelAdaptor {
+    fn new(engine: Arc<Engine>, control: &Path) -> Self {
+        Self { engine, control: control.to_owned() }
+    }
+
     /// Makes an entry.
     fn make(
         &self,
@@ -246,22 +249,7 @@ impl Listing {
 
 impl Filesystem for KernelAdaptor {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let wanted = [
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_CACHE_SYMLINKS,
-            // Else the kernel asks for an attribute of the file before each write.
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-        ];
-        // What a kernel does not have it does without.
-        for flag in wanted {
-            let _ = config.add_capabilities(flag);
-        }
-        let _ = config.set_max_write(WRITE_MAX);
-        let _ = config.set_max_readahead(WRITE_MAX);
-        let _ = config.set_max_background(64);
+        session::configure(config);
         Ok(())
     }
 
@@ -740,56 +728,5 @@ impl Filesystem for KernelAdaptor {
             Ok(found) => reply.offset(found as i64),
             Err(why) => reply.error(error(why)),
         }
-    }
-}
-
-/// A mounted file system whose requests nobody takes yet.
-pub(crate) struct KernelSession(Session<KernelAdaptor>);
-
-/// Unmounts from another thread.
-pub(crate) struct KernelUnmounter(SessionUnmounter);
-
-impl KernelUnmounter {
-    /// Unmounts; requests end, and then [`KernelSession::run`].
-    pub(crate) fn unmount(&mut self) -> io::Result<()> {
-        self.0.unmount()
-    }
-}
-
-impl KernelSession {
-    /// Mounts `engine` on `directory`; `source` is what the table of mounts says.
-    pub(crate) fn mount(
-        engine: Arc<Engine>,
-        directory: &Path,
-        control: &Path,
-        source: &str,
-    ) -> io::Result<Self> {
-        let mut config = Config::default();
-        config.mount_options = vec![
-            // A comma would end the option.
-            MountOption::FSName(source.replace(',', "_")),
-            MountOption::Subtype("clearway".into()),
-            MountOption::DefaultPermissions,
-            MountOption::NoAtime,
-        ];
-        if rustix::process::geteuid().is_root() {
-            config.acl = SessionACL::All;
-            config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
-        }
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        config.n_threads = Some((2 * processors).clamp(2, THREADS_MAX));
-        config.clone_fd = true;
-        let adaptor = KernelAdaptor { engine, control: control.to_owned() };
-        Session::new(adaptor, directory, &config).map(Self)
-    }
-
-    /// Returns what unmounts it.
-    pub(crate) fn unmounter(&mut self) -> KernelUnmounter {
-        KernelUnmounter(self.0.unmount_callable())
-    }
-
-    /// Takes requests until it is unmounted.
-    pub(crate) fn run(self) -> io::Result<()> {
-        self.0.run()
     }
 }

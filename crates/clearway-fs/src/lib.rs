@@ -27,6 +27,7 @@ mod kernel;
 pub mod log_directory;
 pub mod mount;
 mod names;
+pub mod network;
 mod server;
 pub mod store;
 mod stored;

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 
 use crate::FsError;
 use crate::classes::ClassRule;
-use crate::engine::{Core, Engine, Held};
+use crate::engine::{Core, Engine, Held, OrphanPolicy};
 use crate::kernel::{KernelSession, KernelUnmounter};
 use crate::log_directory::{LogDirectory, LogSizes};
 use crate::names::STORE_MARK;
@@ -44,12 +44,19 @@ const LEFT_MAX: u32 = 8;
 /// What to mount, and how.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
+    /// The log and its store.
+    pub log: LogOptions,
+    /// The mount point.
+    pub directory: PathBuf,
+}
+
+/// A log and its store.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
     /// The directory of the log.
     pub log: PathBuf,
     /// The directory of the store.
     pub store: PathBuf,
-    /// The mount point.
-    pub directory: PathBuf,
     /// The sizes of a log that is made.
     pub sizes: LogSizes,
     /// Bytes of writes that are kept in memory: half of them at most are not durable.
@@ -81,6 +88,11 @@ pub struct Mounted {
 pub struct Unmounter(Arc<Mutex<KernelUnmounter>>);
 
 impl Unmounter {
+    /// Creates it.
+    pub(crate) fn new(unmounter: KernelUnmounter) -> Self {
+        Self(Arc::new(Mutex::new(unmounter)))
+    }
+
     /// Unmounts; [`Mounted::run`] then comes to its end.
     ///
     /// # Errors
@@ -96,47 +108,20 @@ impl Mounted {
     /// # Errors
     /// [`FsError`]: nothing is mounted.
     pub fn open(options: &MountOptions, reporter: &Reporter) -> Result<Self, FsError> {
-        if options.memory < MEMORY_MIN {
-            let least = MEMORY_MIN >> 20;
-            return Err(FsError::Option(format!("--memory is at least {least} MiB")));
-        }
-        if clean_mount_point(&options.directory)? {
-            reporter(&format!(
-                "{} was left behind by a mount whose process ended without unmounting; that mount is removed",
-                options.directory.display()
-            ));
-        }
-        let metadata = fs::metadata(&options.directory);
-        let metadata = metadata.map_err(FsError::at("cannot mount on", &options.directory))?;
-        if !metadata.is_dir() {
-            let why = io::Error::from(io::ErrorKind::NotADirectory);
-            return Err(FsError::at("cannot mount on", &options.directory)(why));
-        }
-        check_store(&options.store)?;
-        check_apart(options)?;
-        let log = LogDirectory::open(&options.log, options.sizes)?;
-        let is_new = log.is_new;
-        let (engine, thread) =
-            Engine::open(log, options.sizes, options.memory, Arc::clone(reporter))?;
-        let drained = mark_store(&engine, &options.store).and_then(|()| {
-            let (store, log) = (absolute(&options.store), absolute(&options.log));
-            engine.drain_into(StoreOptions::new(store, log))
-        });
-        let outcome = drained.and_then(|()| prepare(&engine, options, is_new)).and_then(|()| {
-            let names = MountNames {
-                log: absolute(&options.log),
-                store: absolute(&options.store),
-                directory: absolute(&options.directory),
-            };
-            let control = ControlServer::open(&engine, names)?;
+        let MountOptions { log: options, directory } = options;
+        check_memory(options.memory)?;
+        check_mount_point(directory, reporter)?;
+        let (engine, thread) = open_log(options, Some(directory), OrphanPolicy::Forget, reporter)?;
+        let names = MountNames {
+            log: absolute(&options.log),
+            store: absolute(&options.store),
+            directory: absolute(directory),
+        };
+        let outcome = ControlServer::open(&engine, names).and_then(|control| {
             let source = format!("{}:{}", options.log.display(), options.store.display());
-            let session = KernelSession::mount(
-                Arc::clone(&engine),
-                &options.directory,
-                control.path(),
-                &source,
-            );
-            let path = options.directory.clone();
+            let session =
+                KernelSession::mount(Arc::clone(&engine), directory, control.path(), &source);
+            let path = directory.clone();
             Ok((control, session.map_err(|why| FsError::Mount { path, why })?))
         });
         match outcome {
@@ -151,7 +136,7 @@ impl Mounted {
 
     /// Returns what unmounts it.
     pub fn unmounter(&mut self) -> Unmounter {
-        Unmounter(Arc::new(Mutex::new(self.session.unmounter())))
+        Unmounter::new(self.session.unmounter())
     }
 
     /// Returns what reads how it is.
@@ -176,8 +161,62 @@ impl Mounted {
     }
 }
 
+/// Opens a log, and begins to drain it. It is not to be mounted on a `directory` that lies in log or
+/// store.
+pub(crate) fn open_log(
+    options: &LogOptions,
+    directory: Option<&Path>,
+    orphans: OrphanPolicy,
+    reporter: &Reporter,
+) -> Result<(Arc<Engine>, JoinHandle<()>), FsError> {
+    check_memory(options.memory)?;
+    check_store(&options.store)?;
+    check_apart(options, directory)?;
+    let log = LogDirectory::open(&options.log, options.sizes)?;
+    let is_new = log.is_new;
+    let (engine, thread) =
+        Engine::open(log, options.sizes, options.memory, orphans, Arc::clone(reporter))?;
+    let drained = mark_store(&engine, &options.store).and_then(|()| {
+        let (store, log) = (absolute(&options.store), absolute(&options.log));
+        engine.drain_into(StoreOptions::new(store, log))
+    });
+    match drained.and_then(|()| prepare(&engine, options, is_new)) {
+        Ok(()) => Ok((engine, thread)),
+        Err(why) => {
+            engine.close();
+            let _ = thread.join();
+            Err(why)
+        }
+    }
+}
+
+/// Checks that writes have memory.
+pub(crate) fn check_memory(memory: u64) -> Result<(), FsError> {
+    if memory >= MEMORY_MIN {
+        return Ok(());
+    }
+    let least = MEMORY_MIN >> 20;
+    Err(FsError::Option(format!("--memory is at least {least} MiB")))
+}
+
+/// Checks that a directory can be mounted on; a mount that was left behind there is removed.
+pub(crate) fn check_mount_point(directory: &Path, reporter: &Reporter) -> Result<(), FsError> {
+    if clean_mount_point(directory)? {
+        reporter(&format!(
+            "{} was left behind by a mount whose process ended without unmounting; that mount is removed",
+            directory.display()
+        ));
+    }
+    let metadata = fs::metadata(directory).map_err(FsError::at("cannot mount on", directory))?;
+    if metadata.is_dir() {
+        return Ok(());
+    }
+    let why = io::Error::from(io::ErrorKind::NotADirectory);
+    Err(FsError::at("cannot mount on", directory)(why))
+}
+
 /// Sets what the options say about the tree.
-fn prepare(engine: &Engine, options: &MountOptions, is_new: bool) -> Result<(), FsError> {
+fn prepare(engine: &Engine, options: &LogOptions, is_new: bool) -> Result<(), FsError> {
     let options = options.clone();
     let outcome = stored::change(engine, move |core| {
         if is_new {
@@ -233,7 +272,7 @@ fn write_mark(store: &Path, mark: &Path, log: &str) -> io::Result<()> {
     fs::File::open(store)?.sync_all()
 }
 
-fn set_classes(core: &mut Core, options: &MountOptions) -> Result<(), Held> {
+fn set_classes(core: &mut Core, options: &LogOptions) -> Result<(), Held> {
     core.load_rules();
     if let Some(class) = options.class
         && core.own_class(InodeId::ROOT) != Some(class)
@@ -258,7 +297,7 @@ fn check_store(store: &Path) -> Result<(), FsError> {
 
 /// Checks that neither of log, store and mount point lies in another one: a drain would write into the
 /// log, or into itself.
-fn check_apart(options: &MountOptions) -> Result<(), FsError> {
+fn check_apart(options: &LogOptions, directory: Option<&Path>) -> Result<(), FsError> {
     // A log that is made has a directory above it.
     let log = match (options.log.parent(), options.log.file_name()) {
         (Some(above), Some(name)) if !options.log.exists() => {
@@ -267,7 +306,8 @@ fn check_apart(options: &MountOptions) -> Result<(), FsError> {
         }
         _ => absolute(&options.log),
     };
-    let places = [log, absolute(&options.store), absolute(&options.directory)];
+    let places: Vec<PathBuf> =
+        [log, absolute(&options.store)].into_iter().chain(directory.map(absolute)).collect();
     for (number, one) in places.iter().enumerate() {
         for other in places.iter().skip(number + 1) {
             if one.starts_with(other) || other.starts_with(one) {
@@ -283,7 +323,7 @@ fn check_apart(options: &MountOptions) -> Result<(), FsError> {
 }
 
 /// Returns the path from the root, links resolved where that is possible.
-fn absolute(path: &Path) -> PathBuf {
+pub(crate) fn absolute(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 

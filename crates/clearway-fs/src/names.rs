@@ -52,6 +52,26 @@ pub(crate) struct Attributes {
     pub(crate) ctime: WallNs,
 }
 
+impl Attributes {
+    /// Returns attributes of a directory of which only the number is known.
+    pub(crate) const fn of_directory(inode: InodeId) -> Self {
+        let none = WallNs(0);
+        Self {
+            inode,
+            node: NodeType::Directory,
+            size: DIRECTORY_SIZE,
+            stored: DIRECTORY_SIZE,
+            mode: 0o755,
+            links: 2,
+            uid: 0,
+            gid: 0,
+            atime: none,
+            mtime: none,
+            ctime: none,
+        }
+    }
+}
+
 /// A name and its directory.
 #[derive(Clone, Debug)]
 pub(crate) struct NamePlace {

@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use clearway_proto::base::Class;
@@ -35,6 +35,7 @@ use crate::engine::{Core, CoreCounts, DrainCondition, Engine};
 use crate::log_directory::CONTROL_NAME;
 use crate::mount::MountNames;
 use crate::names::NodeType;
+use crate::network::User;
 use crate::stored;
 
 /// Connections at a time; one more is closed without an answer.
@@ -68,6 +69,58 @@ struct ServerShared {
     is_closed: AtomicBool,
 }
 
+/// Takes the lines of a response, once.
+type LinesAnswer = Mutex<Option<Box<dyn FnOnce(String) + Send>>>;
+
+/// Answers requests of clients on the network.
+#[derive(Clone)]
+pub(crate) struct ControlRequests(Arc<ServerShared>);
+
+impl ControlRequests {
+    /// Answers a line on a thread of its own; `respond` gets all lines of the response.
+    pub(crate) fn answer(
+        &self,
+        line: String,
+        user: &Arc<User>,
+        respond: impl FnOnce(String) + Send + 'static,
+    ) {
+        let (shared, user) = (Arc::clone(&self.0), Arc::clone(user));
+        let respond: Box<dyn FnOnce(String) + Send> = Box::new(respond);
+        let respond = Arc::new(Mutex::new(Some(respond)));
+        let send = |respond: &LinesAnswer, lines: Vec<u8>| {
+            let respond = respond.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(respond) = respond {
+                respond(String::from_utf8_lossy(&lines).into_owned());
+            }
+        };
+        let refuse = |why: &str| {
+            let mut lines = Vec::new();
+            let _ = write_line(&mut lines, &ControlResponse::Refused { why: why.to_owned() });
+            lines
+        };
+        if shared.connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
+            shared.connections.fetch_sub(1, Ordering::AcqRel);
+            return send(
+                &respond,
+                refuse("the server answers as many requests as it can; repeat it"),
+            );
+        }
+        let answered = (Arc::clone(&shared), Arc::clone(&respond));
+        let thread = std::thread::Builder::new().name("control-request".into());
+        let started = thread.spawn(move || {
+            let (shared, respond) = answered;
+            let mut lines = Vec::new();
+            let _ = serve_line(line.as_bytes(), None, Some(&user), &shared, &mut lines);
+            shared.connections.fetch_sub(1, Ordering::AcqRel);
+            send(&respond, lines);
+        });
+        if started.is_err() {
+            shared.connections.fetch_sub(1, Ordering::AcqRel);
+            send(&respond, refuse("the server has no room for a thread; repeat it"));
+        }
+    }
+}
+
 impl ControlServer {
     /// Opens a socket and answers on it.
     ///
@@ -97,6 +150,11 @@ impl ControlServer {
     /// Returns what reads the status of the mount.
     pub(crate) fn status_reader(&self) -> StatusReader {
         StatusReader(Arc::clone(&self.shared))
+    }
+
+    /// Returns what answers requests of clients on the network.
+    pub(crate) fn requests(&self) -> ControlRequests {
+        ControlRequests(Arc::clone(&self.shared))
     }
 
     /// Closes the socket. A client that waits learns it by the end of its connection.
@@ -149,7 +207,7 @@ fn listen(listener: &UnixListener, shared: &Arc<ServerShared>) {
 }
 
 /// Returns whether the other end is root or the user of this process.
-fn is_allowed(stream: &UnixStream) -> bool {
+pub(crate) fn is_allowed(stream: &UnixStream) -> bool {
     rustix::net::sockopt::socket_peercred(stream)
         .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
 }
@@ -157,7 +215,19 @@ fn is_allowed(stream: &UnixStream) -> bool {
 fn serve(stream: &UnixStream, shared: &ServerShared) -> io::Result<()> {
     stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     let mut out = BufWriter::new(stream);
-    let request = match read_line::<ControlRequest>(&mut BufReader::new(stream)) {
+    serve_line(stream, Some(stream), None, shared, &mut out)
+}
+
+/// Answers the request that `input` has: of a `user` on the network, or of one who may do all.
+fn serve_line(
+    input: impl io::Read,
+    stream: Option<&UnixStream>,
+    user: Option<&User>,
+    shared: &ServerShared,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut out = out;
+    let request = match read_line::<ControlRequest>(&mut BufReader::new(input)) {
         Ok(Some(request)) => request,
         Ok(None) => return Ok(()),
         Err(why) if why.kind() == io::ErrorKind::InvalidData => {
@@ -169,7 +239,7 @@ fn serve(stream: &UnixStream, shared: &ServerShared) -> io::Result<()> {
         }
         Err(why) => return Err(why),
     };
-    let end = match shared.answer(&request, stream, &mut out)? {
+    let end = match shared.answer(&request, stream, user, out)? {
         Ok(()) => ControlResponse::Done,
         Err(why) => ControlResponse::Refused { why },
     };
@@ -182,7 +252,8 @@ impl ServerShared {
     fn answer(
         &self,
         request: &ControlRequest,
-        stream: &UnixStream,
+        stream: Option<&UnixStream>,
+        user: Option<&User>,
         out: &mut dyn Write,
     ) -> io::Result<Result<(), String>> {
         if request.paths().len() > PATHS_MAX {
@@ -191,7 +262,10 @@ impl ServerShared {
         let mut found = Vec::new();
         for path in request.paths() {
             match self.engine.look(|core| find(core, path)) {
-                Ok(path) => found.push(path),
+                Ok(path) if self.engine.look(|core| may_ask(core, path.inode, user)) => {
+                    found.push(path);
+                }
+                Ok(_) => return Ok(Err(format!("{}: only its owner may ask for that", path.0))),
                 Err(why) => return Ok(Err(format!("{}: {why}", path.0))),
             }
         }
@@ -274,6 +348,8 @@ impl ServerShared {
                 stalled,
                 syncs,
                 stopped: core.stopped().map(|why| why.to_string()),
+                server: None,
+                unacknowledged_bytes: 0,
             }
         })
     }
@@ -361,13 +437,15 @@ impl ServerShared {
 }
 
 /// Tells a client that waits; whether it is still there.
-fn listen_to(stream: &UnixStream, out: &mut dyn Write, what: Option<&str>) -> bool {
+fn listen_to(stream: Option<&UnixStream>, out: &mut dyn Write, what: Option<&str>) -> bool {
     if let Some(what) = what {
         let notice = ControlResponse::Notice { what: what.to_owned() };
         if write_line(&mut &mut *out, &notice).and_then(|()| out.flush()).is_err() {
             return false;
         }
     }
+    // A client on the network that is gone does not read what it is sent.
+    let Some(stream) = stream else { return true };
     let mut byte = [0; 1];
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     // A client sends one line and then nothing; its end is an end of the stream.
@@ -393,6 +471,16 @@ struct FoundPath {
     inode: InodeId,
     /// The directory and the name; none for the root.
     home: Option<(InodeId, EntryName)>,
+}
+
+/// Returns whether a user may ask for something about an inode.
+fn may_ask(core: &mut Core, inode: InodeId, user: Option<&User>) -> bool {
+    match user {
+        Some(User::Person { uid, .. }) => {
+            core.attributes(inode).is_ok_and(|found| found.uid == *uid)
+        }
+        Some(User::Host) | None => true,
+    }
 }
 
 /// Finds what a path names.

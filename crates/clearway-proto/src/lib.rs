@@ -6,7 +6,7 @@
 //!
 //! Rooms, lowest first: [`base`] (time, ranks, classes, units, randomness); [`stats`] (histograms,
 //! quantiles, intervals), [`clock`] (a peer's clock, estimated), [`wire`] (the contract),
-//! [`flow`] (rates, shares and deadlines), [`microslice`] and [`archive`] (a detector's data and their files); the engines: [`broadcast`],
+//! [`flow`] (rates, shares and deadlines), [`microslice`] and [`archive`] (a detector's data and their files); the engines: [`broadcast`], [`calls`],
 //! [`channels`], [`congestion`], [`gpcnet`], [`queue`], [`reliable`], [`staging`] and
 //! [`timeslice`].
 
@@ -21,6 +21,7 @@ extern crate std;
 pub mod archive;
 pub mod base;
 pub mod broadcast;
+pub mod calls;
 pub mod channels;
 pub mod clock;
 pub mod congestion;

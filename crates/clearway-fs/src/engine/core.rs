@@ -77,6 +77,14 @@ pub(crate) const fn errno_of(why: TreeError) -> Errno {
     }
 }
 
+/// What becomes of files without a name that were open when the log was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OrphanPolicy {
+    Forget,
+    /// Keep them for now: clients on the network may have them open still.
+    Keep,
+}
+
 /// A write whose bytes the log reads.
 #[derive(Debug)]
 struct LentWrite {
@@ -89,6 +97,25 @@ struct LentWrite {
 struct Waiter {
     answer: Answer<()>,
     since: LocalNs,
+}
+
+/// The numbers in the log of the records of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallStamp {
+    client: ClientId,
+    /// The number of the next record that is not the last of the call.
+    next: u64,
+    /// The number of the last record.
+    last: u64,
+    is_last: bool,
+}
+
+impl CallStamp {
+    /// Creates the stamp of a call whose records have numbers from `next` to `last`; a call has one
+    /// record unless [`Core::continue_call`] says otherwise.
+    pub(crate) const fn new(client: ClientId, next: u64, last: u64) -> Self {
+        Self { client, next, last, is_last: true }
+    }
 }
 
 /// What was counted since the mount began.
@@ -112,6 +139,10 @@ pub(crate) struct Core {
     /// The number of the last change, and of the last durable one.
     last: u64,
     durable: u64,
+    /// Changes that are not durable, in order: their number, and client and number in the log.
+    order: VecDeque<(u64, ClientId, u64)>,
+    /// The call whose changes are made.
+    call: Option<CallStamp>,
     /// Why the change that was tried last was refused.
     refused: Option<LogError>,
     events: Vec<LogEvent>,
@@ -154,6 +185,7 @@ impl Core {
         arena: Arc<Arena>,
         region: RegionId,
         memory: u64,
+        orphans: OrphanPolicy,
     ) -> Self {
         let mut core = Self {
             driver,
@@ -162,6 +194,8 @@ impl Core {
             region,
             last: 0,
             durable: 0,
+            order: VecDeque::new(),
+            call: None,
             refused: None,
             events: Vec::new(),
             lent: VecDeque::new(),
@@ -188,8 +222,9 @@ impl Core {
         core.last = core.state().highest(CLIENT);
         core.durable = core.last;
         // Files that a process had open when the last mount ended.
-        let orphans: Vec<InodeId> = core.tree().orphans().collect();
-        core.to_forget = orphans;
+        if orphans == OrphanPolicy::Forget {
+            core.to_forget = core.tree().orphans().collect();
+        }
         core
     }
 
@@ -239,9 +274,21 @@ impl Core {
     /// Makes a change; returns its number.
     fn offer(&mut self, change: TreeChange, class: Class, body: Span) -> Result<u64, Held> {
         let number = self.last + 1;
-        match self.offer_as(CLIENT, number, change, class, body) {
+        let (client, stamped) = match self.call {
+            None => (CLIENT, number),
+            Some(CallStamp { client, last, is_last: true, .. }) => (client, last),
+            Some(CallStamp { client, next, .. }) => (client, next),
+        };
+        match self.offer_as(client, stamped, change, class, body) {
             Ok(()) => {
                 self.last = number;
+                self.order.push_back((number, client, stamped));
+                match &mut self.call {
+                    // What follows from the call is nobody's.
+                    Some(CallStamp { is_last: true, .. }) => self.call = None,
+                    Some(call) => call.next += 1,
+                    None => {}
+                }
                 self.counts.changes += 1;
                 Ok(number)
             }
@@ -251,6 +298,30 @@ impl Core {
             Err(LogError::Tree(why)) => Err(why.into()),
             Err(_) => Err(Held::Errno(Errno::IO)),
         }
+    }
+
+    /// Begins a call of a client: the records that follow are its.
+    pub(crate) const fn begin_call(&mut self, call: CallStamp) {
+        self.call = Some(call);
+    }
+
+    /// Says that the next record is not the last of the call.
+    pub(crate) const fn continue_call(&mut self) {
+        if let Some(call) = &mut self.call {
+            call.is_last = false;
+        }
+    }
+
+    /// Says that the next record is the last of the call.
+    pub(crate) const fn finish_call(&mut self) {
+        if let Some(call) = &mut self.call {
+            call.is_last = true;
+        }
+    }
+
+    /// Ends a call.
+    pub(crate) const fn end_call(&mut self) {
+        self.call = None;
     }
 
     /// Makes a change of a client under a number.
@@ -398,6 +469,21 @@ impl Core {
         }
     }
 
+    /// Removes all inodes without a name that nobody has.
+    pub(crate) fn forget_all_orphans(&mut self) {
+        let orphans: Vec<InodeId> = self.tree().orphans().collect();
+        for inode in orphans {
+            self.forget_if_orphan(inode);
+        }
+    }
+
+    /// Holds an inode as the kernel does that refers to it.
+    pub(crate) fn hold(&mut self, inode: InodeId) {
+        let place = self.tree().places(inode).next();
+        let home = place.map(|place| (place.directory, place.name.clone()));
+        self.lives.hold(inode, home);
+    }
+
     pub(super) fn forget_orphans(&mut self) {
         while let Some(inode) = self.to_forget.pop() {
             match self.append(TreeChange::Forget { inode }, &[]) {
@@ -456,12 +542,19 @@ impl Core {
     fn hear(&mut self) {
         for event in std::mem::take(&mut self.events) {
             match event {
-                LogEvent::Durable { client: CLIENT, number } => {
-                    self.take_durable(number);
-                    self.stir_drain();
-                }
                 LogEvent::Durable { client: DRAIN, number } => {
                     self.tell_drain(|drain, _| drain.durable(number));
+                }
+                LogEvent::Durable { client, number } => {
+                    let is_covered = |(_, of, stamped): &(u64, ClientId, u64)| {
+                        *of == client && *stamped <= number
+                    };
+                    // The log is one order: with this change all before it are durable.
+                    if let Some(covered) = self.order.iter().rposition(is_covered) {
+                        let last = self.order.drain(..=covered).next_back();
+                        self.take_durable(last.map_or(0, |(number, ..)| number));
+                    }
+                    self.stir_drain();
                 }
                 LogEvent::Drainable { inode, version, size } => {
                     self.tell_drain(|drain, _| drain.drainable(inode, version, size));

@@ -51,6 +51,15 @@ impl Lives {
         }
     }
 
+    /// Notes that a client holds an inode, which is found under a name unless it has none.
+    pub(super) fn hold(&mut self, inode: InodeId, home: Option<(InodeId, EntryName)>) {
+        let node = self.node(inode);
+        node.lookups += 1;
+        if node.home.is_none() {
+            node.home = home;
+        }
+    }
+
     /// Notes a change.
     pub(super) fn changed(&mut self, inode: InodeId, number: u64) {
         self.node(inode).last = number;

@@ -36,7 +36,7 @@ use clearway_runtime::files::{FileConfig, FileWire, TargetId};
 use clearway_runtime::waiting::{REST_MAX, Rest, Wake};
 use clearway_runtime::wake_signal::WakeSignal;
 
-pub(crate) use self::core::{Answer, Core, CoreCounts, Held, errno_of};
+pub(crate) use self::core::{Answer, CallStamp, Core, CoreCounts, Held, OrphanPolicy, errno_of};
 pub(crate) use self::draining::DrainCondition;
 use self::local_wire::LocalWire;
 use crate::FsError;
@@ -82,12 +82,12 @@ pub(crate) struct Engine {
     report: Reporter,
     is_over: Mutex<bool>,
     over: Condvar,
-    /// Held until the log is closed.
-    _directory: LogDirectory,
+    /// Locked until the log is closed.
+    directory: Mutex<Option<LogDirectory>>,
 }
 
 /// Returns the time of day.
-pub(super) fn wall_now() -> WallNs {
+pub(crate) fn wall_now() -> WallNs {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     WallNs(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
@@ -111,6 +111,7 @@ impl Engine {
         directory: LogDirectory,
         sizes: LogSizes,
         memory: u64,
+        orphans: OrphanPolicy,
         report: Reporter,
     ) -> Result<(Arc<Self>, JoinHandle<()>), FsError> {
         let signal = WakeSignal::new().map_err(FsError::system("make an event counter"))?;
@@ -145,7 +146,7 @@ impl Engine {
         let recovered = opened(&mut driver, &mut wire);
         let found = recovered.map_err(|why| FsError::Log { path: path.clone(), why })?;
         tell(&found, &report);
-        let core = Core::new(driver, wire, Arc::clone(&arena), region, memory);
+        let core = Core::new(driver, wire, Arc::clone(&arena), region, memory, orphans);
         let engine = Arc::new(Self {
             core: Mutex::new(core),
             signal,
@@ -166,7 +167,7 @@ impl Engine {
             report,
             is_over: Mutex::new(false),
             over: Condvar::new(),
-            _directory: directory,
+            directory: Mutex::new(Some(directory)),
         });
         engine.lock().forget_orphans();
         let shared = Arc::clone(&engine);
@@ -331,7 +332,10 @@ impl Engine {
         }
         self.signal.raise();
         let over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ended = self.over.wait_while(over, |is_over| !*is_over);
+        let ended = self.over.wait_while(over, |is_over| !*is_over);
+        drop(ended);
+        // Another process, or this one, may open it from now on.
+        drop(self.directory.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 

@@ -37,7 +37,8 @@ impl Trial {
             }
         };
         let (engine, thread) =
-            Engine::open(log, SIZES, MEMORY, Arc::new(|_: &str| ())).expect("opened");
+            Engine::open(log, SIZES, MEMORY, OrphanPolicy::Forget, Arc::new(|_: &str| ()))
+                .expect("opened");
         Self { engine, thread: Some(thread) }
     }
 
@@ -215,7 +216,8 @@ fn read__damaged_bytes_of_the_log_are_not_given_away() {
     let log = LogDirectory::open(directory.path(), SIZES).expect("a log");
     let reporter: Reporter =
         Arc::new(move |sentence| kept.lock().expect("not poisoned").push(sentence.to_owned()));
-    let (engine, thread) = Engine::open(log, SIZES, MEMORY, reporter).expect("opened");
+    let (engine, thread) =
+        Engine::open(log, SIZES, MEMORY, OrphanPolicy::Forget, reporter).expect("opened");
     let trial = Trial { engine, thread: Some(thread) };
     assert_eq!(trial.read(file, 0, 10), Err(Errno::IO));
     let said = said.lock().expect("not poisoned").concat();

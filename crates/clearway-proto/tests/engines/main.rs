@@ -2,6 +2,7 @@
 //! among strangers.
 #![allow(non_snake_case)] // tests are named function__case
 
+mod calls;
 mod queue;
 mod staging;
 mod teams;

@@ -23,7 +23,7 @@ use std::io::{Read, Write};
 use clearway_proto::base::Rank;
 
 use super::DoorError;
-use crate::keys::{CARD_LENGTH, JobSecret, KeyScope, Opener, RankKeyPair, Sealer};
+use crate::keys::{self, CARD_LENGTH, JobSecret, KeyScope, Opener, RankKeyPair, Sealer};
 
 const CALLER: Rank = Rank(0);
 const ANSWERER: Rank = Rank(1);
@@ -113,14 +113,15 @@ pub fn answer(
     protocol: &HandshakeLabels,
     secret: &[u8],
 ) -> Result<Option<(SealedSender, SealedReceiver)>, DoorError> {
-    answer_if(ends, protocol, secret, || Ok(()))
+    answer_if(ends, protocol, |_| Some(secret.to_vec()), || Ok(()))
 }
 
-/// Does the same as `answer`; a caller that has shown its proof comes in if `admit` lets it.
+/// Does the same as `answer`, with the secret that belongs to the session's number; a caller that has
+/// shown its proof comes in if `admit` lets it.
 pub(super) fn answer_if(
     (mut input, mut output): StreamEnds,
     protocol: &HandshakeLabels,
-    secret: &[u8],
+    secret_of: impl FnOnce(u64) -> Option<Vec<u8>>,
     admit: impl FnOnce() -> Result<(), DoorError>,
 ) -> Result<Option<(SealedSender, SealedReceiver)>, DoorError> {
     let mut first = [0];
@@ -130,7 +131,12 @@ pub(super) fn answer_if(
     expect_magic(&mut first.chain(&mut *input), protocol)?;
     let session = u64::from_le_bytes(read(&mut *input)?);
     let card = read(&mut *input)?;
-    let identity = RankKeyPair::new(ANSWERER, scope(session, secret)?)?;
+    let secret = match secret_of(session) {
+        Some(secret) => secret,
+        // The caller learns from a card of any other secret that its own is unknown.
+        None => keys::random::<32>().map_err(DoorError::Unspoken)?.to_vec(),
+    };
+    let identity = RankKeyPair::new(ANSWERER, scope(session, &secret)?)?;
     let own = identity.card();
     // This side's card is sent even if the caller's is wrong: then the caller knows why.
     let hello = [&protocol.magic[..], &own].concat();
@@ -329,8 +335,9 @@ mod tests {
     #[test]
     fn answer__a_caller_for_whom_there_is_no_room_is_told() {
         let (a, b) = UnixStream::pair().expect("a pair");
-        let other =
-            thread::spawn(move || answer_if(ends(b), &PROTOCOL, SECRET, || Err(DoorError::Full)));
+        let other = thread::spawn(move || {
+            answer_if(ends(b), &PROTOCOL, |_| Some(SECRET.to_vec()), || Err(DoorError::Full))
+        });
         assert!(matches!(call(ends(a), &PROTOCOL, 7, SECRET), Err(DoorError::Full)));
         assert!(matches!(other.join().expect("no panic"), Err(DoorError::Full)));
     }

@@ -161,6 +161,19 @@ impl Visitor {
         protocol: &HandshakeLabels,
         secret: &[u8],
     ) -> Result<Option<(SealedSender, SealedReceiver, VisitorPlace)>, DoorError> {
+        self.answer_by(protocol, |_| Some(secret.to_vec()))
+    }
+
+    /// Does the same with the secret that `secret_of` has for the visitor's session number; `None`
+    /// refuses the visitor as one with another key.
+    ///
+    /// # Errors
+    /// As for [`Visitor::answer`].
+    pub fn answer_by(
+        self,
+        protocol: &HandshakeLabels,
+        secret_of: impl FnOnce(u64) -> Option<Vec<u8>>,
+    ) -> Result<Option<(SealedSender, SealedReceiver, VisitorPlace)>, DoorError> {
         let Self { stream, greeting, mut place, .. } = self;
         let until = Arc::new(Mutex::new(Some(Instant::now() + greeting)));
         let input = Greeting {
@@ -168,7 +181,7 @@ impl Visitor {
             until: until.clone(),
         };
         let link =
-            answer_if((Box::new(input), Box::new(stream)), protocol, secret, || place.admit())?;
+            answer_if((Box::new(input), Box::new(stream)), protocol, secret_of, || place.admit())?;
         if let Ok(mut until) = until.lock() {
             *until = None;
         }

@@ -14,20 +14,25 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use clearway_fs::classes::ClassRule;
 use clearway_fs::client::ControlClient;
 use clearway_fs::control::{ControlRequest, ControlResponse};
 use clearway_fs::log_directory::LogSizes;
-use clearway_fs::mount::{MountOptions, Mounted, Reporter, is_left_behind, unmount};
+use clearway_fs::mount::{
+    LogOptions, MountOptions, Mounted, Reporter, Unmounter, is_left_behind, unmount,
+};
+use clearway_fs::network::mount::{RemoteMountOptions, RemoteMounted};
 use clearway_proto::base::{Bytes, Class};
 use clearway_runtime::launch::escaped;
+use clearway_wires::RemoteTransport;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::mount_metrics::MountMetrics;
+use super::mount_metrics::{MountMetrics, RemoteMountMetrics};
+use crate::mechanism::staging::service::{MountConnector, ServerAddress};
 use crate::run::exit::Exit;
-use crate::run::metrics::{MetricsAddress, MetricsListener};
+use crate::run::metrics::{MetricSource, MetricsAddress, MetricsListener};
 
 /// What the process of a mount prints when the mount works.
 const READY: &str = "mounted";
@@ -37,10 +42,18 @@ const READY: &str = "mounted";
 pub(crate) struct MountFlags {
     /// Keep files in a log in the directory LOG, and copy them to the directory STORE, both on this
     /// machine. If LOG has no log, the command makes one.
-    #[arg(long, value_name = "LOG:STORE", required = true)]
-    local: LocalPlaces,
-    /// Mount on this existing directory.
-    directory: PathBuf,
+    #[arg(long, value_name = "LOG:STORE")]
+    local: Option<LocalPlaces>,
+    /// Mount on this existing directory; without --local, name the server before it:
+    /// SERVER[:PORT][:/TREE] DIRECTORY.
+    #[arg(value_name = "[SERVER] DIRECTORY", required = true, num_args = 1..=2)]
+    places: Vec<PathBuf>,
+    /// Read the key that the server knows from this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "local")]
+    key: Option<PathBuf>,
+    /// Choose the wire to the server.
+    #[arg(long, value_enum, default_value_t = ServerWire::Udp, conflicts_with = "local")]
+    wire: ServerWire,
     /// Set the size of a new log, 64MiB to 512GiB; all of it is reserved on the disk. An existing
     /// log keeps its size.
     #[arg(long, value_name = "BYTES", default_value = "4GiB")]
@@ -74,6 +87,15 @@ pub(crate) struct MountFlags {
     background: bool,
 }
 
+/// What carries the traffic between a mount and its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ServerWire {
+    /// Sealed UDP.
+    Udp,
+    /// libfabric.
+    Ofi,
+}
+
 /// The directories of a log and its store.
 #[derive(Clone, Debug)]
 struct LocalPlaces {
@@ -90,6 +112,107 @@ impl FromStr for LocalPlaces {
                 Ok(Self { log: log.into(), store: store.into() })
             }
             _ => Err("name two directories, as in /fast/log:/slow/store".to_owned()),
+        }
+    }
+}
+
+/// What a command line asks to mount.
+enum MountSource<'a> {
+    Local(&'a LocalPlaces),
+    Server(ServerAddress),
+}
+
+impl MountFlags {
+    /// Returns what is mounted, and where.
+    fn places(&self) -> Result<(MountSource<'_>, &Path)> {
+        match (&self.local, self.places.as_slice()) {
+            (Some(local), [directory]) => Ok((MountSource::Local(local), directory)),
+            (Some(_), _) => bail!("--local names log and store; name one directory to mount on"),
+            (None, [server, directory]) => {
+                let server = server.to_str().context("the name of a server is text")?;
+                let server = server.parse().map_err(|why: String| anyhow!(why))?;
+                Ok((MountSource::Server(server), directory))
+            }
+            (None, _) => bail!(
+                "name what to mount: --local LOG:STORE DIRECTORY, or SERVER[:PORT][:/TREE] DIRECTORY"
+            ),
+        }
+    }
+}
+
+/// A mount that works.
+enum Serving {
+    Local(Mounted),
+    Remote(RemoteMounted),
+}
+
+impl Serving {
+    fn open(flags: &MountFlags, reporter: &Reporter) -> Result<Self> {
+        let (source, directory) = flags.places()?;
+        let directory = directory.to_owned();
+        match source {
+            MountSource::Local(LocalPlaces { log, store }) => {
+                let log = LogOptions {
+                    log: log.clone(),
+                    store: store.clone(),
+                    sizes: LogSizes { total: flags.size, inodes: flags.inodes },
+                    memory: flags.memory.0,
+                    class: flags.class,
+                    rules: flags.rules.clone(),
+                };
+                Ok(Self::Local(Mounted::open(&MountOptions { log, directory }, reporter)?))
+            }
+            MountSource::Server(server) => {
+                if flags.class.is_some() || !flags.rules.is_empty() {
+                    bail!(
+                        "--class and --rule belong to the server: set them there, or use `clearway stage set-class`"
+                    );
+                }
+                let key =
+                    flags.key.as_ref().context("name the file of the server's key with --key")?;
+                let far = match flags.wire {
+                    ServerWire::Udp => RemoteTransport::Udp,
+                    ServerWire::Ofi => RemoteTransport::Ofi,
+                };
+                let options = RemoteMountOptions {
+                    server: server.to_string(),
+                    tree: server.tree.clone(),
+                    directory,
+                    memory: flags.memory.0,
+                };
+                let connector = Box::new(MountConnector::new(server, key, far)?);
+                Ok(Self::Remote(RemoteMounted::open(&options, connector, reporter)?))
+            }
+        }
+    }
+
+    fn metrics(&self) -> Arc<dyn MetricSource> {
+        match self {
+            Self::Local(mounted) => Arc::new(MountMetrics(mounted.status_reader())),
+            Self::Remote(mounted) => Arc::new(RemoteMountMetrics(mounted.status_reader())),
+        }
+    }
+
+    fn unmounter(&mut self) -> Unmounter {
+        match self {
+            Self::Local(mounted) => mounted.unmounter(),
+            Self::Remote(mounted) => mounted.unmounter(),
+        }
+    }
+
+    /// Returns the file for errors and warnings of a mount in the background.
+    fn journal(&self, flags: &MountFlags) -> PathBuf {
+        match (self, &flags.local) {
+            (Self::Remote(mounted), _) => mounted.journal(),
+            (Self::Local(_), Some(local)) => local.log.join("mount.log"),
+            (Self::Local(_), None) => PathBuf::from("mount.log"),
+        }
+    }
+
+    fn run(self) -> Result<(), clearway_fs::FsError> {
+        match self {
+            Self::Local(mounted) => mounted.run(),
+            Self::Remote(mounted) => mounted.run(),
         }
     }
 }
@@ -160,21 +283,12 @@ fn serve(flags: &MountFlags) -> Result<Exit> {
     let reporter: Reporter = Arc::new(move |sentence| {
         kept.lock().unwrap_or_else(PoisonError::into_inner).write(sentence);
     });
-    let options = MountOptions {
-        log: flags.local.log.clone(),
-        store: flags.local.store.clone(),
-        directory: flags.directory.clone(),
-        sizes: LogSizes { total: flags.size, inodes: flags.inodes },
-        memory: flags.memory.0,
-        class: flags.class,
-        rules: flags.rules.clone(),
-    };
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
     // What cannot be had must not be found out when files are written already.
     let metrics = MetricsListener::bind(flags.metrics)?;
-    let mut mounted = Mounted::open(&options, &reporter)?;
-    let source = Arc::new(MountMetrics(mounted.status_reader()));
+    let mut mounted = Serving::open(flags, &reporter)?;
+    let source = mounted.metrics();
     let metrics = metrics.map(|listener| listener.serve("mount", source)).transpose()?;
     if let Some(metrics) = &metrics {
         reporter(&format!("metrics: {}", metrics.place()));
@@ -189,7 +303,7 @@ fn serve(flags: &MountFlags) -> Result<Exit> {
         }
     });
     if flags.background {
-        let path = flags.local.log.join("mount.log");
+        let path = mounted.journal(flags);
         let file = OpenOptions::new().create(true).append(true).open(&path);
         let file = file.with_context(|| format!("cannot write {}", path.display()))?;
         *journal.lock().unwrap_or_else(PoisonError::into_inner) = Journal::File(file);
@@ -214,17 +328,21 @@ pub(crate) fn umount(directory: &Path) -> Result<Exit> {
         Ok(found) => found,
         Err(why) => return umount_left_behind(directory, why),
     };
-    let mut log = None;
+    let mut found = None;
     client.ask(&ControlRequest::Status, |response| {
         if let ControlResponse::Status(status) = response {
-            log = Some(PathBuf::from(status.log));
+            found = Some((PathBuf::from(status.log), status.server.map(|_| status.process)));
         }
     })?;
-    let log = log.ok_or_else(|| anyhow!("the mount did not report the directory of its log"))?;
+    let (log, process) =
+        found.ok_or_else(|| anyhow!("the mount did not report the directory of its log"))?;
     unmount(&client.mounted_on).with_context(|| {
         format!("cannot unmount {}; close what is open there", client.mounted_on.display())
     })?;
-    wait_for(&log)?;
+    match process {
+        Some(process) => wait_for_process(process)?,
+        None => wait_for(&log)?,
+    }
     Ok(Exit::Good)
 }
 
@@ -235,6 +353,17 @@ fn umount_left_behind(directory: &Path, why: clearway_fs::FsError) -> Result<Exi
     }
     unmount(directory).with_context(|| format!("cannot unmount {}", directory.display()))?;
     Ok(Exit::Good)
+}
+
+/// Waits until the process of a mount has ended.
+fn wait_for_process(process: u32) -> Result<()> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    let Some(process) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return Ok(()) };
+    let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else { return Ok(()) };
+    poll(&mut [PollFd::new(&process, PollFlags::IN)], None)
+        .context("cannot wait for the process of the mount")?;
+    Ok(())
 }
 
 /// Waits until no process has the log in `path` open.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use clearway_fs::control::{DrainState, MountStatus};
 use clearway_fs::mount::StatusReader;
+use clearway_fs::network::mount::RemoteStatusReader;
 use clearway_proto::base::Class;
 
 use crate::run::metrics::{MetricSheet, MetricSource, MetricTitle, MetricUnit};
@@ -44,6 +45,16 @@ const UNLOGGED: MetricTitle = MetricTitle {
     name: "staging_unlogged",
     help: "Bytes of writes that are not durable yet.",
     unit: MetricUnit::Bytes,
+};
+const UNACKNOWLEDGED: MetricTitle = MetricTitle {
+    name: "staging_unacknowledged",
+    help: "Bytes of writes that the server has not acknowledged.",
+    unit: MetricUnit::Bytes,
+};
+const CALLS: MetricTitle = MetricTitle {
+    name: "staging_calls",
+    help: "Calls to the server that are not answered.",
+    unit: MetricUnit::Number,
 };
 const CACHED: MetricTitle = MetricTitle {
     name: "staging_cached",
@@ -123,6 +134,19 @@ const STOPPED: MetricTitle = MetricTitle {
 
 /// The figures of a mount.
 pub(super) struct MountMetrics(pub(super) StatusReader);
+
+/// The figures of a mount of a server.
+pub(super) struct RemoteMountMetrics(pub(super) RemoteStatusReader);
+
+impl MetricSource for RemoteMountMetrics {
+    fn write(&self, sheet: &mut MetricSheet<'_>) -> fmt::Result {
+        let counts = self.0.counts();
+        sheet.counter(&WRITTEN, counts.written_bytes)?;
+        sheet.counter(&READ, counts.read_bytes)?;
+        sheet.gauge(&UNACKNOWLEDGED, counts.unacknowledged)?;
+        sheet.gauge(&CALLS, counts.calls)
+    }
+}
 
 impl MetricSource for MountMetrics {
     fn write(&self, sheet: &mut MetricSheet<'_>) -> fmt::Result {

@@ -17,11 +17,14 @@ use clearway_proto::stats::{Quantile, QuantileValue};
 use clearway_runtime::launch::escaped;
 
 use super::{json_text, print};
+use crate::mechanism::staging::service::{ServeFlags, serve};
 use crate::run::exit::Exit;
 
 /// Show and control files of a mounted log.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StageCommand {
+    /// Serve a log and its store to mounts of other hosts, until a signal ends it.
+    Serve(Box<ServeFlags>),
     /// Show the space, memory, classes and drain of a mount.
     Status {
         /// Name a path on the mount.
@@ -125,6 +128,7 @@ impl std::str::FromStr for ClassChoice {
 /// Does what `command` says.
 pub(crate) fn command(command: StageCommand) -> Result<Exit> {
     match command {
+        StageCommand::Serve(flags) => return serve(&flags),
         StageCommand::Status { path, json } => status(&path, json)?,
         StageCommand::Ls(flags) => show(&flags, |paths| ControlRequest::Ls { paths })?,
         StageCommand::Stat(flags) => show(&flags, |paths| ControlRequest::Stat { paths })?,

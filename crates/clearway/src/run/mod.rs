@@ -21,6 +21,7 @@ mod complete;
 pub(crate) mod exit;
 pub(crate) mod interrupt;
 pub(crate) mod job;
+pub(crate) mod key_file;
 mod message;
 pub(crate) mod metrics;
 mod parameters;

@@ -5,6 +5,7 @@ mod differential;
 mod drained;
 mod kills;
 mod metrics;
+mod served;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -133,7 +133,7 @@ pub(crate) fn cast(request: &CastRequest) -> Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let (secret, contacts) = match &request.key {
         Some(key) => {
-            (remote_receivers::key(key)?, remote_receivers::listening(hosts, request.port))
+            (crate::run::key_file::key(key)?, remote_receivers::listening(hosts, request.port))
         }
         None => {
             let secret = sender::random::<SECRET>()?.to_vec();

@@ -19,9 +19,9 @@ use clearway_runtime::launch::escaped;
 use super::link::admit;
 use super::metrics::ServeMetrics;
 use super::receiver::{Destination, receive};
-use super::remote_receivers::key;
 use super::target::TargetDirectory;
 use crate::run::job::tune;
+use crate::run::key_file::key;
 use crate::run::metrics::{MetricsAddress, MetricsListener};
 
 /// Where receivers listen: a port that IANA gave to nobody, below those that systems give away

@@ -18,6 +18,7 @@ mod figures;
 mod pattern;
 mod plan;
 mod section;
+pub(crate) mod service;
 mod simulated;
 mod table;
 

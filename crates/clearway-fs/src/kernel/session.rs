@@ -1,0 +1,119 @@
+//! A mounted file system, local or of a server: how it is mounted, and how its requests are taken.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use clearway_proto::staging::InodeId;
+use fuser::{Config, InitFlags, KernelConfig, MountOption, Session, SessionACL, SessionUnmounter};
+
+use super::KernelAdaptor;
+use super::remote::RemoteAdaptor;
+use crate::engine::Engine;
+use crate::network::RemoteFiles;
+
+/// Bytes of the longest write and read: 256 pages, what the kernel sends without a changed limit.
+const WRITE_MAX: u32 = 1 << 20;
+/// Threads that take requests: two for each processor up to this.
+const THREADS_MAX: usize = 8;
+
+/// Asks the kernel for what makes requests fewer and longer.
+pub(super) fn configure(config: &mut KernelConfig) {
+    let wanted = [
+        InitFlags::FUSE_PARALLEL_DIROPS,
+        InitFlags::FUSE_DO_READDIRPLUS,
+        InitFlags::FUSE_READDIRPLUS_AUTO,
+        InitFlags::FUSE_ASYNC_DIO,
+        InitFlags::FUSE_CACHE_SYMLINKS,
+        // Else the kernel asks for an attribute of the file before each write.
+        InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    ];
+    // What a kernel does not have it does without.
+    for flag in wanted {
+        let _ = config.add_capabilities(flag);
+    }
+    let _ = config.set_max_write(WRITE_MAX);
+    let _ = config.set_max_readahead(WRITE_MAX);
+    let _ = config.set_max_background(64);
+}
+
+/// Returns how a session is made; `source` is what the table of mounts says.
+fn session_config(source: &str) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        // A comma would end the option.
+        MountOption::FSName(source.replace(',', "_")),
+        MountOption::Subtype("clearway".into()),
+        MountOption::DefaultPermissions,
+        MountOption::NoAtime,
+    ];
+    if rustix::process::geteuid().is_root() {
+        config.acl = SessionACL::All;
+        config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
+    }
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    config.n_threads = Some((2 * processors).clamp(2, THREADS_MAX));
+    config.clone_fd = true;
+    config
+}
+
+/// A mounted file system whose requests nobody takes yet.
+pub(crate) struct KernelSession(MountedKind);
+
+enum MountedKind {
+    Local(Session<KernelAdaptor>),
+    Remote(Session<RemoteAdaptor>),
+}
+
+/// Unmounts from another thread.
+pub(crate) struct KernelUnmounter(SessionUnmounter);
+
+impl KernelUnmounter {
+    /// Unmounts; requests end, and then [`KernelSession::run`].
+    pub(crate) fn unmount(&mut self) -> io::Result<()> {
+        self.0.unmount()
+    }
+}
+
+impl KernelSession {
+    /// Mounts `engine` on `directory`; `source` is what the table of mounts says.
+    pub(crate) fn mount(
+        engine: Arc<Engine>,
+        directory: &Path,
+        control: &Path,
+        source: &str,
+    ) -> io::Result<Self> {
+        let adaptor = KernelAdaptor::new(engine, control);
+        Session::new(adaptor, directory, &session_config(source))
+            .map(|session| Self(MountedKind::Local(session)))
+    }
+
+    /// Mounts the directory `root` of a server's tree on `directory`.
+    pub(crate) fn mount_remote(
+        files: Arc<RemoteFiles>,
+        root: InodeId,
+        directory: &Path,
+        control: &Path,
+        source: &str,
+    ) -> io::Result<Self> {
+        let adaptor = RemoteAdaptor::new(files, root, control);
+        Session::new(adaptor, directory, &session_config(source))
+            .map(|session| Self(MountedKind::Remote(session)))
+    }
+
+    /// Returns what unmounts it.
+    pub(crate) fn unmounter(&mut self) -> KernelUnmounter {
+        KernelUnmounter(match &mut self.0 {
+            MountedKind::Local(session) => session.unmount_callable(),
+            MountedKind::Remote(session) => session.unmount_callable(),
+        })
+    }
+
+    /// Takes requests until it is unmounted.
+    pub(crate) fn run(self) -> io::Result<()> {
+        match self.0 {
+            MountedKind::Local(session) => session.run(),
+            MountedKind::Remote(session) => session.run(),
+        }
+    }
+}

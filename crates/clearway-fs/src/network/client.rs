@@ -1,0 +1,526 @@
+//! A mount's end: calls that are not answered, and bytes that the server does not have yet.
+//!
+//! # Model
+//! A write is answered when its bytes are in memory here. They stay until the server answers that
+//! they are in its log. What needs the server to know of writes of a file waits for them: a sync, a
+//! close, a rename, a read of the same bytes, a change of the size.
+//!
+//! While more bytes are unanswered than memory is allowed for, writes are answered late; no thread
+//! of the kernel's requests is blocked.
+//!
+//! # Invariants
+//! I1. Bytes that a program was told are written leave memory when the server has them in its log,
+//!     or when the file has failed.
+//! I2. A file that failed fails each write, sync and close until all who have it open closed it.
+//! I3. Answers are sent without the lock.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use clearway_proto::base::{Class, xxh3};
+use clearway_proto::calls::HEADER_MAX;
+use clearway_proto::staging::{InodeId, WallNs};
+use clearway_runtime::wake_signal::WakeSignal;
+use rustix::io::Errno;
+
+use super::request::{FileRequest, FileResponse, RespondedAttributes, RespondedOpening, encode};
+use crate::FsError;
+use crate::arena::{Arena, Loan};
+use crate::backing::ReadAnswer;
+use crate::classes::CLASS_XATTR;
+use crate::engine::Reporter;
+use crate::handles::OpenUsage;
+use crate::names::Attributes;
+
+/// Sends the answer of a request: the response and its data.
+pub(crate) type RemoteAnswer = Box<dyn FnOnce(Result<(FileResponse, Vec<u8>), Errno>) + Send>;
+/// Sends the outcome of a write or a sync.
+pub(crate) type DoneAnswer = Box<dyn FnOnce(Result<(), Errno>) + Send>;
+/// Something to do without the lock.
+type Action = Box<dyn FnOnce() + Send>;
+
+/// A call that is not answered.
+pub(super) struct OpenCall {
+    pub(super) class: Class,
+    pub(super) header: Arc<Loan>,
+    pub(super) data: Option<Arc<Loan>>,
+    pub(super) response_max: u32,
+    answer: RemoteAnswer,
+}
+
+/// A file with bytes that the server does not have, or that failed.
+#[derive(Default)]
+struct DirtyFile {
+    /// Where its writes lie that are not answered, by their number.
+    writes: BTreeMap<u64, (u64, u64)>,
+    class: Option<Class>,
+    /// Behind the last byte of these writes.
+    end: u64,
+    mtime: WallNs,
+    error: Option<Errno>,
+    /// What waits until there is no write.
+    waiting: Vec<Action>,
+}
+
+/// A file that is open.
+#[derive(Clone, Copy, Debug)]
+struct OpenFile {
+    readers: u32,
+    writers: u32,
+    class: Class,
+    /// The version of its bytes when it was opened last.
+    version: u64,
+}
+
+#[derive(Default)]
+struct ClientState {
+    last_number: u64,
+    calls: BTreeMap<u64, OpenCall>,
+    /// Calls that the connection has not been given.
+    queue: VecDeque<u64>,
+    dirty: BTreeMap<InodeId, DirtyFile>,
+    open: BTreeMap<InodeId, OpenFile>,
+    /// Bytes of writes that are not answered.
+    unanswered: u64,
+    /// Answers of writes that wait for memory.
+    stalled: VecDeque<Action>,
+    /// The server is gone for good.
+    has_failed: bool,
+    is_closing: bool,
+    writes_ever: u64,
+    written_bytes: u64,
+    read_bytes: u64,
+}
+
+/// Files of a server, as a mount sees them.
+pub(crate) struct RemoteFiles {
+    state: Mutex<ClientState>,
+    pub(super) signal: WakeSignal,
+    pub(super) arena: Arc<Arena>,
+    memory: u64,
+    pub(super) report: Reporter,
+}
+
+/// What is counted about a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteCounts {
+    /// Bytes of writes that the server has not acknowledged.
+    pub unacknowledged: u64,
+    /// Calls that are not answered.
+    pub calls: u64,
+    /// Bytes that programs wrote.
+    pub written_bytes: u64,
+    /// Bytes that programs read.
+    pub read_bytes: u64,
+}
+
+impl RemoteFiles {
+    /// Creates it; up to `memory` bytes of writes wait for the server.
+    pub(super) fn new(memory: u64, report: Reporter) -> Result<Arc<Self>, FsError> {
+        Ok(Arc::new(Self {
+            state: Mutex::default(),
+            signal: WakeSignal::new().map_err(FsError::system("make an event counter"))?,
+            arena: Arc::new(Arena::new(memory as usize)),
+            memory,
+            report,
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ClientState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what was counted.
+    pub(super) fn counts(&self) -> RemoteCounts {
+        let state = self.lock();
+        RemoteCounts {
+            unacknowledged: state.unanswered,
+            calls: state.calls.len() as u64,
+            written_bytes: state.written_bytes,
+            read_bytes: state.read_bytes,
+        }
+    }
+
+    /// Makes a call.
+    pub(crate) fn request(
+        &self,
+        class: Class,
+        request: &FileRequest,
+        response_max: u32,
+        answer: RemoteAnswer,
+    ) {
+        self.call(class, request, None, response_max, answer);
+    }
+
+    fn call(
+        &self,
+        class: Class,
+        request: &FileRequest,
+        data: Option<Arc<Loan>>,
+        response_max: u32,
+        answer: RemoteAnswer,
+    ) {
+        let header = encode(request);
+        if header.len() > HEADER_MAX as usize {
+            return answer(Err(Errno::TOOBIG));
+        }
+        let Some(header) = self.arena.fill(&header) else { return answer(Err(Errno::NOMEM)) };
+        let mut state = self.lock();
+        if state.has_failed {
+            drop(state);
+            return answer(Err(Errno::IO));
+        }
+        state.last_number += 1;
+        let number = state.last_number;
+        let header = Arc::new(header);
+        state.calls.insert(number, OpenCall { class, header, data, response_max, answer });
+        state.queue.push_back(number);
+        drop(state);
+        self.signal.raise();
+    }
+
+    /// Returns the class of an open file.
+    pub(crate) fn class_of(&self, inode: InodeId) -> Class {
+        self.lock().open.get(&inode).map_or(Class::BestEffort, |file| file.class)
+    }
+
+    /// Notes that a file was opened; returns whether pages that are cached are those of its bytes.
+    pub(crate) fn opened(
+        &self,
+        inode: InodeId,
+        usage: OpenUsage,
+        opening: RespondedOpening,
+        age: FileAge,
+    ) -> CacheState {
+        let mut state = self.lock();
+        let is_dirty = state.dirty.contains_key(&inode);
+        let fresh = OpenFile { readers: 0, writers: 0, class: opening.class(), version: u64::MAX };
+        let file = state.open.entry(inode).or_insert(fresh);
+        match usage {
+            OpenUsage::Read => file.readers += 1,
+            OpenUsage::Write => file.writers += 1,
+        }
+        file.class = opening.class();
+        let known = std::mem::replace(&mut file.version, opening.version);
+        let is_same = known == opening.version || is_dirty || file.writers > 1;
+        if is_same || age == FileAge::New { CacheState::Valid } else { CacheState::Stale }
+    }
+
+    /// Closes a file.
+    pub(crate) fn close(self: &Arc<Self>, inode: InodeId, usage: OpenUsage) {
+        let mut state = self.lock();
+        if let Some(file) = state.open.get_mut(&inode) {
+            match usage {
+                OpenUsage::Read => file.readers = file.readers.saturating_sub(1),
+                OpenUsage::Write => file.writers = file.writers.saturating_sub(1),
+            }
+            if file.readers + file.writers == 0 {
+                state.open.remove(&inode);
+                // The next program that opens it begins anew.
+                if let Some(file) = state.dirty.get_mut(&inode) {
+                    file.error = None;
+                }
+                state.clean(inode);
+            }
+        }
+        drop(state);
+        let request = FileRequest::Close { inode: inode.0, usage };
+        self.after_writes(inode, move |files| {
+            files.request(Class::BestEffort, &request, 0, Box::new(|_| {}));
+        });
+    }
+
+    /// Returns the files that are open, for a server that does not know them.
+    pub(super) fn open_files(&self) -> Vec<(u64, OpenUsage)> {
+        let state = self.lock();
+        let usages = |(inode, file): (&InodeId, &OpenFile)| {
+            let readers = std::iter::repeat_n((inode.0, OpenUsage::Read), file.readers as usize);
+            let writers = std::iter::repeat_n((inode.0, OpenUsage::Write), file.writers as usize);
+            readers.chain(writers).collect::<Vec<_>>()
+        };
+        state.open.iter().flat_map(usages).collect()
+    }
+
+    /// Writes bytes; answers when they are in memory.
+    pub(crate) fn write(
+        self: &Arc<Self>,
+        inode: InodeId,
+        offset: u64,
+        bytes: &[u8],
+        drops_set_id: SetIdChange,
+        answer: DoneAnswer,
+    ) {
+        let Some(loan) = self.arena.fill(bytes) else { return answer(Err(Errno::NOMEM)) };
+        self.write_loan(inode, offset, Arc::new(loan), xxh3(bytes), drops_set_id, answer);
+    }
+
+    fn write_loan(
+        self: &Arc<Self>,
+        inode: InodeId,
+        offset: u64,
+        loan: Arc<Loan>,
+        digest: u64,
+        set_id: SetIdChange,
+        answer: DoneAnswer,
+    ) {
+        let length = loan.bytes().len() as u64;
+        let mut state = self.lock();
+        let class = state.open.get(&inode).map_or(Class::BestEffort, |file| file.class);
+        let file = state.dirty.entry(inode).or_default();
+        if let Some(why) = file.error {
+            drop(state);
+            return answer(Err(why));
+        }
+        if file.class.is_some_and(|before| before != class) && !file.writes.is_empty() {
+            // Calls of two classes have no order.
+            let files = Arc::clone(self);
+            file.waiting.push(Box::new(move || {
+                files.write_loan(inode, offset, loan, digest, set_id, answer);
+            }));
+            return;
+        }
+        file.class = Some(class);
+        file.end = file.end.max(offset + length);
+        file.mtime = crate::engine::wall_now();
+        state.writes_ever += 1;
+        let write = state.writes_ever;
+        if let Some(file) = state.dirty.get_mut(&inode) {
+            file.writes.insert(write, (offset, offset + length));
+        }
+        state.unanswered += length;
+        state.written_bytes += length;
+        drop(state);
+        let drops_set_id = set_id == SetIdChange::Drops;
+        let request = FileRequest::Write { inode: inode.0, offset, digest, drops_set_id };
+        let files = Arc::clone(self);
+        let returned: RemoteAnswer = Box::new(move |response| {
+            let outcome = response.and_then(|(response, _)| response.outcome().map(drop));
+            files.written(inode, write, length, outcome);
+        });
+        self.call(class, &request, Some(loan), 0, returned);
+        let mut state = self.lock();
+        if state.unanswered > self.memory {
+            state.stalled.push_back(Box::new(move || answer(Ok(()))));
+            return;
+        }
+        drop(state);
+        answer(Ok(()));
+    }
+
+    /// Takes the answer of a write.
+    fn written(&self, inode: InodeId, write: u64, length: u64, outcome: Result<(), Errno>) {
+        let mut actions: Vec<Action> = Vec::new();
+        let mut state = self.lock();
+        state.unanswered = state.unanswered.saturating_sub(length);
+        if let Some(file) = state.dirty.get_mut(&inode) {
+            file.writes.remove(&write);
+            if let Err(why) = outcome {
+                file.error = file.error.or(Some(why));
+            }
+            if file.writes.is_empty() {
+                actions.append(&mut file.waiting);
+            }
+        }
+        state.clean(inode);
+        while state.unanswered <= self.memory
+            && let Some(answer) = state.stalled.pop_front()
+        {
+            actions.push(answer);
+        }
+        drop(state);
+        if let Err(why) = outcome {
+            (self.report)(&format!(
+                "a write to the file with inode {} failed at the server: {why}; the file fails until it is closed",
+                inode.0
+            ));
+        }
+        actions.into_iter().for_each(|action| action());
+    }
+
+    /// Does `action` when the server has all bytes of a file that were written.
+    pub(crate) fn after_writes(
+        self: &Arc<Self>,
+        inode: InodeId,
+        action: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) {
+        let files = Arc::clone(self);
+        let mut state = self.lock();
+        if let Some(file) = state.dirty.get_mut(&inode)
+            && !file.writes.is_empty()
+        {
+            file.waiting.push(Box::new(move || action(&files)));
+            return;
+        }
+        drop(state);
+        action(self);
+    }
+
+    /// Does `action` when the server has all bytes that were written so far.
+    pub(crate) fn after_all_writes(self: &Arc<Self>, action: Action) {
+        let mut state = self.lock();
+        // One that waits for each file in turn.
+        let next = state.dirty.iter().find(|(_, file)| !file.writes.is_empty());
+        let Some(inode) = next.map(|(inode, _)| *inode) else {
+            drop(state);
+            return action();
+        };
+        let files = Arc::clone(self);
+        if let Some(file) = state.dirty.get_mut(&inode) {
+            file.waiting.push(Box::new(move || files.after_all_writes(action)));
+        }
+    }
+
+    /// Answers when the server has what was written to a file.
+    pub(crate) fn sync(self: &Arc<Self>, inode: InodeId, answer: DoneAnswer) {
+        self.after_writes(inode, move |files| {
+            let error = files.lock().dirty.get(&inode).and_then(|file| file.error);
+            answer(error.map_or(Ok(()), Err));
+        });
+    }
+
+    /// Reads bytes.
+    pub(crate) fn read(
+        self: &Arc<Self>,
+        inode: InodeId,
+        offset: u64,
+        length: u32,
+        answer: ReadAnswer,
+    ) {
+        let state = self.lock();
+        let end = offset + u64::from(length);
+        let overlaps = state.dirty.get(&inode).is_some_and(|file| {
+            // Behind the end that the server knows there are zeros, too.
+            file.writes.values().any(|(_, behind)| *behind > offset) && end > offset
+        });
+        drop(state);
+        let read = move |files: &Arc<Self>| {
+            let request = FileRequest::Read { inode: inode.0, offset, length };
+            let counted = Arc::clone(files);
+            let returned: RemoteAnswer = Box::new(move |response| match response {
+                Ok((FileResponse::Data, bytes)) => {
+                    counted.lock().read_bytes += bytes.len() as u64;
+                    answer(Ok(&bytes));
+                }
+                Ok((response, _)) => answer(Err(response.outcome().err().unwrap_or(Errno::IO))),
+                Err(why) => answer(Err(why)),
+            });
+            files.request(files.class_of(inode), &request, length, returned);
+        };
+        if overlaps { self.after_writes(inode, read) } else { read(self) }
+    }
+
+    /// Returns attributes with the writes that the server does not have.
+    pub(crate) fn overlay(&self, found: RespondedAttributes) -> Attributes {
+        let mut found = Attributes::from(found);
+        let state = self.lock();
+        if let Some(file) = state.dirty.get(&found.inode)
+            && !file.writes.is_empty()
+        {
+            found.size = found.size.max(file.end);
+            found.mtime = found.mtime.max(file.mtime);
+        }
+        found
+    }
+
+    /// Learns the classes of open files again: one that they came from has changed.
+    pub(crate) fn refresh_classes(self: &Arc<Self>) {
+        let open: Vec<InodeId> = self.lock().open.keys().copied().collect();
+        for inode in open {
+            let name = CLASS_XATTR.as_bytes().to_vec();
+            let request = FileRequest::GetXattr { inode: inode.0, name };
+            let files = Arc::clone(self);
+            let answer: RemoteAnswer = Box::new(move |response| {
+                let Ok((FileResponse::Bytes(name), _)) = response else { return };
+                let class = std::str::from_utf8(&name).ok().and_then(|name| name.parse().ok());
+                if let (Some(class), Some(file)) = (class, files.lock().open.get_mut(&inode)) {
+                    file.class = class;
+                }
+            });
+            self.request(Class::BestEffort, &request, 0, answer);
+        }
+    }
+
+    /// Takes calls that the connection has not been given.
+    pub(super) fn take_queue(&self) -> Vec<u64> {
+        self.lock().queue.drain(..).collect()
+    }
+
+    /// Puts all calls that are not answered into the queue again, in their order.
+    pub(super) fn queue_again(&self) {
+        let mut state = self.lock();
+        state.queue = state.calls.keys().copied().collect();
+    }
+
+    /// Gives a call to `take`.
+    pub(super) fn with_call<T>(&self, number: u64, take: impl FnOnce(&OpenCall) -> T) -> Option<T> {
+        self.lock().calls.get(&number).map(take)
+    }
+
+    /// Answers a call.
+    pub(super) fn returned(&self, number: u64, response: Result<(FileResponse, Vec<u8>), Errno>) {
+        let call = self.lock().calls.remove(&number);
+        if let Some(call) = call {
+            (call.answer)(response);
+        }
+    }
+
+    /// Fails everything: the server is gone for good.
+    pub(super) fn fail(&self) {
+        let calls = {
+            let mut state = self.lock();
+            state.has_failed = true;
+            state.queue.clear();
+            std::mem::take(&mut state.calls)
+        };
+        for call in calls.into_values() {
+            (call.answer)(Err(Errno::IO));
+        }
+    }
+
+    /// Asks the connection to end once everything is answered.
+    pub(super) fn finish(&self) {
+        self.lock().is_closing = true;
+        self.signal.raise();
+    }
+
+    /// Returns whether the connection may end.
+    pub(super) fn is_finished(&self) -> bool {
+        let state = self.lock();
+        state.is_closing && (state.calls.is_empty() || state.has_failed)
+    }
+}
+
+impl ClientState {
+    /// Forgets a file of which the server has everything.
+    fn clean(&mut self, inode: InodeId) {
+        let is_open = self.open.contains_key(&inode);
+        if let Some(file) = self.dirty.get(&inode)
+            && file.writes.is_empty()
+            && file.waiting.is_empty()
+            && (file.error.is_none() || !is_open)
+        {
+            self.dirty.remove(&inode);
+        }
+    }
+}
+
+/// Whether a file was made by the request that opens it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileAge {
+    New,
+    Existing,
+}
+
+/// Whether pages in the kernel's cache are those of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CacheState {
+    Valid,
+    Stale,
+}
+
+/// Whether a write takes set-user-ID and set-group-ID away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SetIdChange {
+    Drops,
+    Keeps,
+}

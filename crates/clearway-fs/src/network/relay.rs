@@ -1,0 +1,211 @@
+//! The control socket of a mount whose log is at a server: passes requests on.
+//!
+//! # Invariants
+//! I1. Only root and the user of the mount are answered.
+//! I2. The server is asked when it has all bytes that were written before.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use clearway_proto::base::Class;
+use clearway_proto::calls::DATA_MAX;
+use rustix::io::Errno;
+
+use super::client::RemoteFiles;
+use super::request::{FileRequest, FileResponse};
+use crate::FsError;
+use crate::control::{ControlRequest, ControlResponse, SocketPath, write_line};
+use crate::server::is_allowed;
+
+/// Connections at a time; one more is closed without an answer.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a client may take to send its request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of the longest request.
+const LINE_MAX: u64 = 60 << 10;
+
+/// The socket, until it is dropped.
+pub(super) struct ControlRelay {
+    shared: Arc<RelayShared>,
+    path: PathBuf,
+}
+
+struct RelayShared {
+    files: Arc<RemoteFiles>,
+    /// The mount point, and what is mounted there.
+    directory: PathBuf,
+    server: String,
+    /// The path of the mounted directory in the server's tree, with a slash behind it unless it is
+    /// the root.
+    tree: String,
+    connections: AtomicUsize,
+    is_closed: AtomicBool,
+}
+
+/// Returns the directory of sockets: of this user alone.
+fn socket_directory() -> Result<PathBuf, FsError> {
+    let uid = rustix::process::geteuid().as_raw();
+    let directory = if uid == 0 {
+        PathBuf::from("/run/clearway")
+    } else {
+        match std::env::var_os("XDG_RUNTIME_DIR") {
+            Some(runtime) => Path::new(&runtime).join("clearway"),
+            None => std::env::temp_dir().join(format!("clearway-{uid}")),
+        }
+    };
+    let made = fs::DirBuilder::new().mode(0o700).create(&directory);
+    if let Err(why) = made
+        && why.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(FsError::at("cannot make the directory of the control socket", &directory)(
+            why,
+        ));
+    }
+    let found = fs::symlink_metadata(&directory)
+        .map_err(FsError::at("cannot use the directory of the control socket", &directory))?;
+    if !found.is_dir() || found.uid() != uid || found.mode() & 0o022 != 0 {
+        return Err(FsError::Option(format!(
+            "{} is not a directory that only this user writes to; remove it",
+            directory.display()
+        )));
+    }
+    Ok(directory)
+}
+
+impl ControlRelay {
+    /// Opens a socket and answers on it.
+    pub(super) fn open(
+        files: &Arc<RemoteFiles>,
+        directory: &Path,
+        server: &str,
+        tree: &str,
+    ) -> Result<Self, FsError> {
+        let path = socket_directory()?.join(format!("mount-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let listener = SocketPath::open(&path)
+            .and_then(|socket| UnixListener::bind(socket.path()))
+            .map_err(FsError::at("cannot make the control socket", &path))?;
+        let tree = tree.trim_matches('/');
+        let shared = Arc::new(RelayShared {
+            files: Arc::clone(files),
+            directory: directory.to_owned(),
+            server: server.to_owned(),
+            tree: if tree.is_empty() { String::new() } else { format!("{tree}/") },
+            connections: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
+        });
+        let relay = Self { shared: Arc::clone(&shared), path };
+        let thread = std::thread::Builder::new().name("control".into());
+        let started = thread.spawn(move || listen(&listener, &shared));
+        started.map_err(FsError::system("start a thread"))?;
+        Ok(relay)
+    }
+
+    /// Returns where the socket is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for ControlRelay {
+    fn drop(&mut self) {
+        self.shared.is_closed.store(true, Ordering::Release);
+        // Wakes the thread that listens.
+        let _ = SocketPath::open(&self.path).and_then(|socket| UnixStream::connect(socket.path()));
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn listen(listener: &UnixListener, shared: &Arc<RelayShared>) {
+    for stream in listener.incoming() {
+        if shared.is_closed.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok(stream) = stream else { continue };
+        if shared.connections.fetch_add(1, Ordering::AcqRel) < CONNECTIONS_MAX
+            && is_allowed(&stream)
+        {
+            let served = Arc::clone(shared);
+            let thread = std::thread::Builder::new().name("control-request".into());
+            let started = thread.spawn(move || {
+                // A client that went away needs no answer.
+                let _ = served.serve(&stream);
+                served.connections.fetch_sub(1, Ordering::AcqRel);
+            });
+            if started.is_ok() {
+                continue;
+            }
+        }
+        shared.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl RelayShared {
+    fn serve(&self, stream: &UnixStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+        let mut line = String::new();
+        BufReader::new(stream.take(LINE_MAX)).read_line(&mut line)?;
+        let mut out = stream;
+        if !line.ends_with('\n') {
+            let why = format!("a request has at most {LINE_MAX} bytes; name fewer paths");
+            return write_line(&mut out, &ControlResponse::Refused { why });
+        }
+        let Ok(mut request) = serde_json::from_str::<ControlRequest>(&line) else {
+            let why = "the request cannot be read; use the same release of clearway as the mount";
+            return write_line(&mut out, &ControlResponse::Refused { why: why.to_owned() });
+        };
+        for path in request.paths_mut() {
+            path.0 = format!("{}{}", self.tree, path.0.trim_start_matches('/'));
+        }
+        let mut passed = Vec::new();
+        write_line(&mut passed, &request)?;
+        let passed = String::from_utf8_lossy(&passed).into_owned();
+        let (sender, receiver) = mpsc::channel();
+        let files = Arc::clone(&self.files);
+        self.files.after_all_writes(Box::new(move || {
+            let request = FileRequest::Control(passed);
+            let answer = Box::new(move |found| {
+                let _ = sender.send(found);
+            });
+            files.request(Class::BestEffort, &request, DATA_MAX, answer);
+        }));
+        let found: Result<(FileResponse, Vec<u8>), Errno> =
+            receiver.recv().unwrap_or(Err(Errno::IO));
+        match found.and_then(|(response, lines)| response.outcome().map(|_| lines)) {
+            Ok(lines) => self.pass_back(&lines, &mut out),
+            Err(why) => {
+                let why = format!("the server does not answer: {why}");
+                write_line(&mut out, &ControlResponse::Refused { why })
+            }
+        }
+    }
+
+    /// Writes the lines of a response, as this mount is.
+    fn pass_back(&self, lines: &[u8], out: &mut &UnixStream) -> io::Result<()> {
+        for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let mut response: ControlResponse = serde_json::from_slice(line)?;
+            match &mut response {
+                ControlResponse::Status(status) => {
+                    status.mounted_on = self.directory.display().to_string();
+                    status.process = std::process::id();
+                    status.server = Some(self.server.clone());
+                    status.unacknowledged_bytes = self.files.counts().unacknowledged;
+                }
+                ControlResponse::File(file) => {
+                    if let Some(below) = file.path.0.strip_prefix(&self.tree) {
+                        file.path.0 = below.to_owned();
+                    }
+                }
+                _ => {}
+            }
+            write_line(out, &response)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! A server: a log and its store for mounts of other hosts.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use clearway_runtime::waiting::Waitable;
+
+use super::session::{ServiceCounts, Session, SessionEnd, SessionFiles};
+use super::{ClientName, User, WINDOW};
+use crate::FsError;
+use crate::engine::{Engine, OrphanPolicy, Reporter};
+use crate::mount::{LogOptions, MountNames, absolute, open_log};
+use crate::server::{ControlServer, StatusReader};
+
+/// How long files that a client had open stay after it is lost, and after a restart of the server:
+/// longer than a mount needs to connect again.
+pub const GRACE: Duration = Duration::from_secs(60);
+
+/// A log and its store that clients can use.
+pub struct StagingServer {
+    shared: Arc<ServiceShared>,
+    control: ControlServer,
+    thread: JoinHandle<()>,
+    report: Reporter,
+}
+
+/// Accepts clients of a [`StagingServer`] from other threads.
+#[derive(Clone)]
+pub struct ClientAcceptor {
+    shared: Arc<ServiceShared>,
+    control: crate::server::ControlRequests,
+    report: Reporter,
+}
+
+struct ServiceShared {
+    engine: Arc<Engine>,
+    counts: Arc<ServiceCounts>,
+    is_ending: Mutex<bool>,
+    ends: Condvar,
+}
+
+/// What is counted about the clients of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerCounts {
+    /// Clients that are connected.
+    pub clients: u64,
+    /// Connections that were made.
+    pub connections: u64,
+    /// Calls that were taken.
+    pub calls: u64,
+    /// Requests that their user may not make.
+    pub refused: u64,
+    /// Clients that broke a rule of the protocol.
+    pub violations: u64,
+}
+
+impl StagingServer {
+    /// Opens the log in `options`, and begins to drain it.
+    ///
+    /// # Errors
+    /// [`FsError`].
+    pub fn open(options: &LogOptions, reporter: &Reporter) -> Result<Self, FsError> {
+        let (engine, thread) = open_log(options, None, OrphanPolicy::Keep, reporter)?;
+        let names = MountNames {
+            log: absolute(&options.log),
+            store: absolute(&options.store),
+            directory: absolute(&options.log),
+        };
+        let control = ControlServer::open(&engine, names)?;
+        let shared = Arc::new(ServiceShared {
+            engine,
+            counts: Arc::default(),
+            is_ending: Mutex::new(false),
+            ends: Condvar::new(),
+        });
+        let waiting = Arc::clone(&shared);
+        // Files without a name that clients of the server before had open: their clients open them
+        // again within the grace.
+        let orphans = std::thread::Builder::new().name("orphans".into()).spawn(move || {
+            waiting.wait(GRACE);
+            waiting.engine.wait(crate::engine::Core::forget_all_orphans);
+        });
+        orphans.map_err(FsError::system("start a thread"))?;
+        Ok(Self { shared, control, thread, report: Arc::clone(reporter) })
+    }
+
+    /// Returns the name of the log.
+    pub fn log(&self) -> u128 {
+        self.shared.engine.look(|core| core.log_id()).0
+    }
+
+    /// Returns where its control socket is.
+    pub fn control_path(&self) -> &Path {
+        self.control.path()
+    }
+
+    /// Returns what reads how it is.
+    pub fn status_reader(&self) -> StatusReader {
+        self.control.status_reader()
+    }
+
+    /// Returns what accepts clients.
+    pub fn acceptor(&self) -> ClientAcceptor {
+        let control = self.control.requests();
+        let (shared, report) = (Arc::clone(&self.shared), Arc::clone(&self.report));
+        ClientAcceptor { shared, control, report }
+    }
+
+    /// Makes everything durable that was received, and ends.
+    ///
+    /// # Errors
+    /// The log was stopped: what was not durable is lost.
+    pub fn close(self) -> Result<(), FsError> {
+        *self.shared.is_ending.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.shared.ends.notify_all();
+        self.shared.engine.close();
+        let _ = self.thread.join();
+        let stopped = self.shared.engine.look(|core| core.stopped());
+        self.control.close();
+        stopped.map_or(Ok(()), |why| Err(FsError::Refused(why.to_string())))
+    }
+}
+
+impl ServiceShared {
+    /// Waits for some time, or until the server ends.
+    fn wait(&self, time: Duration) {
+        let ending = self.is_ending.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.ends.wait_timeout_while(ending, time, |is_ending| !*is_ending);
+        drop(waited);
+    }
+}
+
+impl ClientAcceptor {
+    /// Serves a client over a wire until it leaves or is lost; `link` is readable when it closes
+    /// its connection. An earlier connection of the same client ends by itself.
+    ///
+    /// # Errors
+    /// The wire lacks something.
+    pub fn serve(
+        &self,
+        client: ClientName,
+        user: User,
+        wire: Box<dyn Waitable + Send>,
+        link: OwnedFd,
+    ) -> Result<(), FsError> {
+        let counts = Arc::clone(&self.shared.counts);
+        counts.clients.fetch_add(1, Ordering::Relaxed);
+        counts.clients_ever.fetch_add(1, Ordering::Relaxed);
+        let files = Arc::new(SessionFiles::default());
+        let session = Session {
+            engine: Arc::clone(&self.shared.engine),
+            control: self.control.clone(),
+            counts: Arc::clone(&counts),
+            user: Arc::new(user),
+            client,
+            files: Arc::clone(&files),
+        };
+        let ended = session.run(wire, link, WINDOW);
+        counts.clients.fetch_sub(1, Ordering::Relaxed);
+        if let Ok(SessionEnd::Lost(cause)) = &ended {
+            (self.report)(&format!("client {:x} is lost: {cause}", client.number()));
+        }
+        // The client may connect again, and wants to find its files without names.
+        self.shared.wait(GRACE);
+        Session::close_files(&self.shared.engine, &files);
+        ended.map(drop)
+    }
+
+    /// Returns what was counted.
+    pub fn counts(&self) -> ServerCounts {
+        let counts = &self.shared.counts;
+        ServerCounts {
+            clients: counts.clients.load(Ordering::Relaxed),
+            connections: counts.clients_ever.load(Ordering::Relaxed),
+            calls: counts.calls.load(Ordering::Relaxed),
+            refused: counts.refused.load(Ordering::Relaxed),
+            violations: counts.violations.load(Ordering::Relaxed),
+        }
+    }
+}

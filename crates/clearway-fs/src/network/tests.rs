@@ -1,0 +1,342 @@
+//! A server and its clients over sealed UDP on this machine: what is written is there, also when the
+//! server or the connection ended in between.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use clearway_proto::base::{Bytes, Class, Nanos, Rank};
+use clearway_proto::reliable::{ReliableWire, StreamConfig};
+use clearway_proto::staging::InodeId;
+use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
+use clearway_runtime::waiting::{Waitable, Waiting};
+use rustix::io::Errno;
+
+use super::client::{FileAge, RemoteFiles, SetIdChange};
+use super::connection::{ConnectError, ServerConnection, ServerConnector, keep_connected};
+use super::request::{
+    FileRequest, FileResponse, RequestMaker, RequestNode, RequestPlace, RequestedAttributes,
+};
+use super::server::StagingServer;
+use super::{ClientName, User};
+use crate::handles::OpenUsage;
+use crate::log_directory::LogSizes;
+use crate::mount::{LogOptions, Reporter};
+use crate::names::Attributes;
+use crate::testing::TestDirectory;
+
+const SIZES: LogSizes = LogSizes { total: Bytes(64 << 20), inodes: 10_000 };
+
+type TestWire = Box<dyn Waitable + Send>;
+
+/// Opens the two ends of a wire on this machine.
+fn wire_pair() -> [TestWire; 2] {
+    let bind = || UdpPort::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let ports = [bind(), bind()];
+    let peers: Vec<SocketAddrV4> = ports.iter().map(UdpPort::address).collect();
+    let streams = StreamConfig { patience: Nanos::from_secs(2), ..StreamConfig::new(2) };
+    let mut rank = 0;
+    ports.map(|port| {
+        let mut config = UdpConfig::new(Rank(rank), 7, peers.clone());
+        rank += 1;
+        (config.placement, config.waiting) = (Placement::OneMachine, Waiting::Sleep);
+        let wire = UdpWire::open([port], config).expect("a wire");
+        let wire = ReliableWire::new(wire, 2, &streams, 0).expect("all is there");
+        Box::new(wire) as TestWire
+    })
+}
+
+/// A server that can be started again, and what connects to it.
+struct TestService {
+    directory: TestDirectory,
+    server: Mutex<Option<StagingServer>>,
+    sessions: Mutex<Vec<JoinHandle<()>>>,
+    links: Mutex<Vec<UnixStream>>,
+}
+
+impl TestService {
+    fn new() -> Arc<Self> {
+        let directory = TestDirectory::new();
+        fs::create_dir(directory.path().join("store")).expect("a store");
+        let service = Arc::new(Self {
+            directory,
+            server: Mutex::default(),
+            sessions: Mutex::default(),
+            links: Mutex::default(),
+        });
+        service.start();
+        service
+    }
+
+    fn options(&self) -> LogOptions {
+        let path = |name: &str| -> PathBuf { self.directory.path().join(name) };
+        LogOptions {
+            log: path("log"),
+            store: path("store"),
+            sizes: SIZES,
+            memory: 32 << 20,
+            class: None,
+            rules: Vec::new(),
+        }
+    }
+
+    fn start(&self) {
+        let reporter: Reporter = Arc::new(|_| ());
+        let server = StagingServer::open(&self.options(), &reporter).expect("a server");
+        *self.server.lock().expect("no panic") = Some(server);
+    }
+
+    /// Cuts all connections, and ends the server.
+    fn stop(&self) {
+        // Nobody connects from now on.
+        let server = self.server.lock().expect("no panic").take();
+        self.cut();
+        if let Some(server) = server {
+            server.close().expect("all durable");
+        }
+        for session in self.sessions.lock().expect("no panic").drain(..) {
+            session.join().expect("no panic");
+        }
+    }
+
+    fn cut(&self) {
+        self.links.lock().expect("no panic").clear();
+    }
+
+    /// Serves a client, and returns its end.
+    fn connect(&self, client: ClientName, user: &User) -> Option<ServerConnection> {
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = server.as_ref()?;
+        let (acceptor, log) = (server.acceptor(), server.log());
+        let [there, here] = wire_pair();
+        // Each end has the peer of the other's link; the test closes both by dropping theirs.
+        let (link, other) = UnixStream::pair().expect("a pair");
+        let (server_link, server_other) = UnixStream::pair().expect("a pair");
+        self.links.lock().expect("no panic").extend([other, server_other]);
+        let user = user.clone();
+        let session = std::thread::spawn(move || {
+            acceptor.serve(client, user, there, server_link.into()).expect("a wire with all");
+        });
+        self.sessions.lock().expect("no panic").push(session);
+        Some(ServerConnection { wire: here, link: OwnedFd::from(link), log })
+    }
+}
+
+struct TestConnector {
+    service: Arc<TestService>,
+    client: ClientName,
+    user: User,
+}
+
+impl ServerConnector for TestConnector {
+    fn connect(&mut self) -> Result<ServerConnection, ConnectError> {
+        let connected = self.service.connect(self.client, &self.user);
+        connected.ok_or_else(|| ConnectError::Later("there is no server".to_owned()))
+    }
+}
+
+/// A client of a service.
+struct TestClient {
+    files: Arc<RemoteFiles>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TestClient {
+    fn new(service: &Arc<TestService>, drawn: u32, user: User) -> Self {
+        let client = ClientName::new(user.uid(), drawn);
+        let mut connector = TestConnector { service: Arc::clone(service), client, user };
+        let files = RemoteFiles::new(32 << 20, Arc::new(|_| ())).expect("a client");
+        let Ok(first) = connector.connect() else { panic!("no server") };
+        let kept = Arc::clone(&files);
+        let thread = std::thread::spawn(move || keep_connected(&kept, Box::new(connector), first));
+        Self { files, thread: Some(thread) }
+    }
+
+    fn ask(&self, request: &FileRequest) -> Result<(FileResponse, Vec<u8>), Errno> {
+        let (sender, receiver) = mpsc::channel();
+        let answer = Box::new(move |found| sender.send(found).expect("the test waits"));
+        self.files.request(Class::BestEffort, request, 1 << 20, answer);
+        let (response, data) = receiver.recv().expect("an answer")?;
+        response.outcome().map(|response| (response, data))
+    }
+
+    fn made(&self, request: &FileRequest) -> Attributes {
+        match self.ask(request) {
+            Ok((FileResponse::Attributes(made) | FileResponse::Created(made, _), _)) => made.into(),
+            other => panic!("{request:?}: {other:?}"),
+        }
+    }
+
+    fn create(&self, parent: InodeId, name: &str) -> InodeId {
+        let place = RequestPlace::new(parent, name.as_bytes());
+        let maker = RequestMaker { uid: 0, gid: 0, mode: 0o644 };
+        let request = FileRequest::Create { place, maker, usage: OpenUsage::Write };
+        match self.ask(&request) {
+            Ok((FileResponse::Created(made, opening), _)) => {
+                let made = Attributes::from(made);
+                self.files.opened(made.inode, OpenUsage::Write, opening, FileAge::New);
+                made.inode
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write(&self, inode: InodeId, offset: u64, bytes: &[u8]) {
+        let (sender, receiver) = mpsc::channel();
+        let answer = Box::new(move |done| sender.send(done).expect("the test waits"));
+        self.files.write(inode, offset, bytes, SetIdChange::Keeps, answer);
+        receiver.recv().expect("an answer").expect("written");
+    }
+
+    fn sync(&self, inode: InodeId) -> Result<(), Errno> {
+        let (sender, receiver) = mpsc::channel();
+        let answer = Box::new(move |done| sender.send(done).expect("the test waits"));
+        self.files.sync(inode, answer);
+        receiver.recv().expect("an answer")
+    }
+
+    fn read(&self, inode: InodeId, offset: u64, length: u32) -> Result<Vec<u8>, Errno> {
+        let (sender, receiver) = mpsc::channel();
+        let answer = Box::new(move |bytes: Result<&[u8], Errno>| {
+            sender.send(bytes.map(<[u8]>::to_vec)).expect("the test waits");
+        });
+        self.files.read(inode, offset, length, answer);
+        receiver.recv().expect("an answer")
+    }
+}
+
+impl Drop for TestClient {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // Its calls are not answered any more.
+            self.files.fail();
+        }
+        self.files.finish();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn pattern(length: usize, salt: u8) -> Vec<u8> {
+    (0..length).map(|at| (at / 7) as u8 ^ salt).collect()
+}
+
+#[test]
+fn client__what_one_writes_and_closes_another_reads() {
+    let service = TestService::new();
+    let (one, other) =
+        (TestClient::new(&service, 1, User::Host), TestClient::new(&service, 2, User::Host));
+    let inode = one.create(InodeId::ROOT, "file");
+    let bytes = pattern(3 << 20, 5);
+    for (number, piece) in bytes.chunks(1 << 20).enumerate() {
+        one.write(inode, (number as u64) << 20, piece);
+    }
+    one.write(inode, 100, b"over it");
+    assert_eq!(one.read(inode, 98, 10).expect("own bytes").get(2..9), Some(&b"over it"[..]));
+    assert_eq!(one.sync(inode), Ok(()));
+    let found = other.made(&FileRequest::Lookup(RequestPlace::new(InodeId::ROOT, b"file")));
+    assert_eq!((found.inode, found.size), (inode, 3 << 20));
+    assert_eq!(other.read(inode, 100, 7).expect("bytes"), b"over it");
+    assert!(other.read(inode, 2 << 20, 1 << 20).expect("bytes") == bytes[2 << 20..]);
+    assert_eq!(other.read(inode, 3 << 20, 10).expect("the end"), b"");
+    let missing = FileRequest::Lookup(RequestPlace::new(InodeId::ROOT, b"other"));
+    assert_eq!(other.ask(&missing).err(), Some(Errno::NOENT));
+    drop((one, other));
+    service.stop();
+}
+
+#[test]
+fn client__a_server_that_starts_again_loses_nothing_and_doubles_nothing() {
+    let service = TestService::new();
+    let client = TestClient::new(&service, 3, User::Host);
+    let mut files = Vec::new();
+    for round in 0..4_u8 {
+        let name = format!("file-{round}");
+        let inode = client.create(InodeId::ROOT, &name);
+        let bytes = pattern(700_000, round);
+        client.write(inode, 0, &bytes);
+        if round % 2 == 0 {
+            // Writes and names are on their way when the server ends.
+            service.stop();
+            let link = RequestPlace::new(InodeId::ROOT, format!("link-{round}").as_bytes());
+            let (sender, receiver) = mpsc::channel();
+            let answer = Box::new(move |found| sender.send(found).expect("the test waits"));
+            let request = FileRequest::Link { inode: inode.0, place: link };
+            client.files.request(Class::BestEffort, &request, 0, answer);
+            service.start();
+            let found: Result<(FileResponse, Vec<u8>), Errno> = receiver.recv().expect("an answer");
+            let linked = match found.expect("answered").0 {
+                FileResponse::Attributes(found) => Attributes::from(found),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(linked.links, 2, "once");
+        } else {
+            service.cut();
+        }
+        files.push((inode, bytes));
+    }
+    for (inode, bytes) in files {
+        assert_eq!(client.sync(inode), Ok(()));
+        assert!(client.read(inode, 0, 1 << 20).expect("bytes") == bytes);
+    }
+    drop(client);
+    service.stop();
+}
+
+#[test]
+fn user__a_person_does_what_its_rights_allow() {
+    let service = TestService::new();
+    let root = TestClient::new(&service, 4, User::Host);
+    let person =
+        |uid, drawn| TestClient::new(&service, drawn, User::Person { uid, gids: vec![uid] });
+    let (alice, mallory) = (person(1000, 5), person(1001, 6));
+    // A directory for everybody.
+    let set = RequestedAttributes { mode: Some(0o1777), ..RequestedAttributes::default() };
+    root.made(&FileRequest::Set { inode: InodeId::ROOT.0, set });
+    let maker = RequestMaker { uid: 1000, gid: 1000, mode: 0o600 };
+    let place = RequestPlace::new(InodeId::ROOT, b"secret");
+    let request = FileRequest::Create { place: place.clone(), maker, usage: OpenUsage::Write };
+    let secret = alice.made(&request).inode;
+    alice.write(secret, 0, b"private");
+    assert_eq!(alice.sync(secret), Ok(()));
+
+    let inode = secret.0;
+    let refused = |request: FileRequest| mallory.ask(&request).err();
+    let read = FileRequest::Read { inode, offset: 0, length: 100 };
+    assert_eq!(refused(read), Some(Errno::ACCESS));
+    let digest = clearway_proto::base::xxh3(b"");
+    let write = FileRequest::Write { inode, offset: 0, digest, drops_set_id: false };
+    assert_eq!(refused(write), Some(Errno::ACCESS));
+    assert_eq!(refused(FileRequest::Open { inode, usage: OpenUsage::Read }), Some(Errno::ACCESS));
+    let reopen = FileRequest::Reopen(vec![(inode, OpenUsage::Write)]);
+    assert_eq!(refused(reopen), Some(Errno::ACCESS));
+    let set = RequestedAttributes { mode: Some(0o666), ..RequestedAttributes::default() };
+    assert_eq!(refused(FileRequest::Set { inode, set }), Some(Errno::PERM));
+    let set = RequestedAttributes { uid: Some(1001), ..RequestedAttributes::default() };
+    assert_eq!(refused(FileRequest::Set { inode, set }), Some(Errno::PERM));
+    assert_eq!(refused(FileRequest::Unlink(place.clone())), Some(Errno::PERM), "sticky");
+    let to = RequestPlace::new(InodeId::ROOT, b"mine");
+    let rename = FileRequest::Rename { from: place, to, keeps_other: false };
+    assert_eq!(refused(rename), Some(Errno::PERM));
+    let forged = RequestPlace::new(InodeId::ROOT, b"forged");
+    let make = FileRequest::Make { place: forged, node: RequestNode::File, maker };
+    assert_eq!(refused(make), Some(Errno::PERM), "in the name of another");
+    assert_eq!(alice.read(secret, 0, 100).expect("own"), b"private");
+    drop((alice, mallory, root));
+    service.stop();
+}
+
+#[test]
+fn client_name__a_user_cannot_take_the_name_of_anothers_client() {
+    let name = ClientName::new(1000, 77);
+    assert_eq!(ClientName::parse(name.number(), 1000), Some(name));
+    assert_eq!(ClientName::parse(name.number(), 1001), None);
+    for wrong in [0, 1000 << 32, name.number() | 1] {
+        assert_eq!(ClientName::parse(wrong, 1000), None, "{wrong:x}");
+    }
+}

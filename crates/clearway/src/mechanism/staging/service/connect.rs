@@ -1,0 +1,219 @@
+//! A mount connects to its server.
+
+use std::net::{SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clearway_fs::network::connection::{ConnectError, ServerConnection, ServerConnector};
+use clearway_fs::network::{CLIENT_RANK, ClientName};
+use clearway_runtime::door::{self, DoorError};
+use clearway_runtime::keys::{self, JobSecret};
+use clearway_wires::{Network, PortRequest, RankPort, RemoteTransport, WireNeeds, WireSetup};
+
+use super::message::{Join, Joined, PROTOCOL, Welcome, next, send, sentence};
+use super::serve::PORT;
+use crate::run::job::tune;
+use crate::run::key_file::key;
+
+/// How long a server may take to accept a connection, and to answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where a server is, and what of its tree is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerAddress {
+    host: String,
+    port: u16,
+    /// A directory of the tree; empty for the root.
+    pub(crate) tree: String,
+}
+
+impl FromStr for ServerAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (place, tree) = match text.split_once(":/") {
+            Some((place, tree)) => (place, tree),
+            None => (text, ""),
+        };
+        let (host, port) = match place.rsplit_once(':') {
+            Some((host, port)) => {
+                let port = port.parse().map_err(|_| format!("'{port}' is not a port"))?;
+                (host, port)
+            }
+            None => (place, PORT),
+        };
+        if host.is_empty() {
+            return Err(format!("'{text}' names no host; write HOST[:PORT][:/DIRECTORY]"));
+        }
+        Ok(Self { host: host.to_owned(), port, tree: tree.trim_matches('/').to_owned() })
+    }
+}
+
+impl std::fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// Connects a mount to its server, each time as the same client.
+pub(crate) struct MountConnector {
+    server: ServerAddress,
+    secret: Vec<u8>,
+    far: RemoteTransport,
+    /// The client, once the server said whose key it is.
+    client: Option<ClientName>,
+}
+
+/// Why an attempt failed: for now, or for good.
+struct Failure {
+    is_final: bool,
+    why: anyhow::Error,
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(why: anyhow::Error) -> Self {
+        Self { is_final: false, why }
+    }
+}
+
+impl MountConnector {
+    /// Creates a connector with the key in a file.
+    ///
+    /// # Errors
+    /// One sentence: the key cannot be used.
+    pub(crate) fn new(
+        server: ServerAddress,
+        key_file: &Path,
+        far: RemoteTransport,
+    ) -> Result<Self> {
+        Ok(Self { server, secret: key(key_file)?, far, client: None })
+    }
+
+    fn open(&self) -> Result<TcpStream> {
+        let ServerAddress { host, port, .. } = &self.server;
+        let addresses = (host.as_str(), *port)
+            .to_socket_addrs()
+            .with_context(|| format!("cannot find the host {host}"))?;
+        let mut last = None;
+        for address in addresses.filter(SocketAddr::is_ipv4) {
+            match TcpStream::connect_timeout(&address, TIMEOUT) {
+                Ok(stream) => return Ok(stream),
+                Err(why) => last = Some(why),
+            }
+        }
+        match last {
+            Some(why) => Err(anyhow!(why)).with_context(|| {
+                format!("no server answers at {}; start `clearway stage serve` there", self.server)
+            }),
+            None => bail!("{host} has no IPv4 address"),
+        }
+    }
+
+    fn try_connect(&mut self) -> Result<ServerConnection, Failure> {
+        let stream = self.open()?;
+        stream.set_read_timeout(Some(TIMEOUT)).context("cannot limit how long an answer takes")?;
+        tune(&stream).context("cannot set options of the connection")?;
+        let copy = || stream.try_clone().context("cannot duplicate the connection");
+        let (input, output) = (copy()?, copy()?);
+        let name = JobSecret::new(self.secret.clone()).map_err(|why| anyhow!(why))?.identifier();
+        let ends = (Box::new(input) as _, Box::new(output) as _);
+        let called = door::call(ends, &PROTOCOL, name, &self.secret);
+        let (mut sender, mut receiver) = called.map_err(|why| {
+            let is_final = matches!(why, DoorError::OtherKey | DoorError::OtherProtocol);
+            let why = match why {
+                DoorError::OtherKey => {
+                    anyhow!(
+                        "the server {} does not know this key; ask its administrator",
+                        self.server
+                    )
+                }
+                other => sentence(other).context(format!("the server {}", self.server)),
+            };
+            Failure { is_final, why }
+        })?;
+        let Welcome { log, uid } = next(&mut receiver)?;
+        let log = u128::from_str_radix(&log, 16).context("the server sent no name of a log")?;
+        let client = match self.client {
+            Some(client) => client,
+            None => {
+                let drawn = keys::random::<4>().context("the system has no randomness")?;
+                *self.client.insert(ClientName::new(uid, u32::from_le_bytes(drawn)))
+            }
+        };
+        let local = local_address(&stream)?;
+        let random = || keys::random::<32>().context("the system has no randomness");
+        let (secret, [a, b, c, d, e, f, g, h, ..]) = (random()?, random()?);
+        let session = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+        let request = PortRequest {
+            rank: CLIENT_RANK,
+            session,
+            address: local,
+            network: Network::Sealed,
+            far: self.far,
+        };
+        let identity = super::message::keys(CLIENT_RANK, session, secret)?;
+        let port = RankPort::take(&request, Some(identity)).map_err(|why| anyhow!(why))?;
+        let location = port.location();
+        let join = Join {
+            client: client.number(),
+            session,
+            secret,
+            far: self.far,
+            location: location.clone(),
+        };
+        send(&mut sender, &join)?;
+        let there = match next(&mut receiver)? {
+            Joined::At(there) => *there,
+            Joined::Refused(why) => return Err(Failure { is_final: true, why: anyhow!(why) }),
+        };
+        let setup = WireSetup {
+            far: self.far,
+            hosts: None,
+            peers: vec![there, location],
+            need: WireNeeds::Writes,
+        };
+        let wire = port.open(&request, &setup, stream.as_fd()).map_err(|why| anyhow!(why))?;
+        stream.set_read_timeout(None).context("cannot wait for the end of the server")?;
+        // The server's silence: the ends of a sealed link are not needed any more.
+        Ok(ServerConnection { wire: wire.wire, link: stream.into(), log })
+    }
+}
+
+/// Returns the address of this end, where the system chooses a port.
+pub(super) fn local_address(stream: &TcpStream) -> Result<SocketAddrV4> {
+    match stream.local_addr().context("the connection has no address")? {
+        SocketAddr::V4(local) => Ok(SocketAddrV4::new(*local.ip(), 0)),
+        SocketAddr::V6(_) => bail!("the connection has no IPv4 address"),
+    }
+}
+
+impl ServerConnector for MountConnector {
+    fn connect(&mut self) -> Result<ServerConnection, ConnectError> {
+        self.try_connect().map_err(|Failure { is_final, why }| {
+            let sentence = format!("{why:#}");
+            if is_final { ConnectError::Never(sentence) } else { ConnectError::Later(sentence) }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn from_str__host_port_and_directory() {
+        let parse =
+            |text: &str| text.parse().map(|ServerAddress { host, port, tree }| (host, port, tree));
+        let is = |host: &str, port, tree: &str| Ok((host.to_owned(), port, tree.to_owned()));
+        assert_eq!(parse("server1"), is("server1", PORT, ""));
+        assert_eq!(parse("server1:7"), is("server1", 7, ""));
+        assert_eq!(parse("server1:/a/b/"), is("server1", PORT, "a/b"));
+        assert_eq!(parse("10.0.0.1:7:/a"), is("10.0.0.1", 7, "a"));
+        for wrong in ["", ":7", "server1:x", "server1:70000"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

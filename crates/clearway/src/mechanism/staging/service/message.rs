@@ -1,0 +1,73 @@
+//! What a server and a mount say to each other before they have a wire.
+
+use anyhow::{Context, Result, anyhow};
+use clearway_proto::base::Rank;
+use clearway_runtime::door::{DoorError, HandshakeLabels, SealedReceiver, SealedSender};
+use clearway_runtime::keys::{JobSecret, KeyScope, RankKeyPair};
+use clearway_wires::{EndLocation, RemoteTransport};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// This form of messages, and the longest.
+pub(super) const PROTOCOL: HandshakeLabels =
+    HandshakeLabels { magic: *b"clearway stage 1", message_max: 64 << 10 };
+
+/// What the server says first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Welcome {
+    /// The log, in hexadecimal digits.
+    pub(super) log: String,
+    /// The number of the user that the key belongs to.
+    pub(super) uid: u32,
+}
+
+/// What a client says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Join {
+    /// The name of the client.
+    pub(super) client: u64,
+    /// The number of the wire.
+    pub(super) session: u64,
+    /// The secret of the wire's keys.
+    pub(super) secret: [u8; 32],
+    pub(super) far: RemoteTransport,
+    pub(super) location: EndLocation,
+}
+
+/// What the server answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Joined {
+    At(Box<EndLocation>),
+    Refused(String),
+}
+
+/// Makes this rank's keys for a wire.
+pub(super) fn keys(rank: Rank, session: u64, secret: [u8; 32]) -> Result<RankKeyPair> {
+    let secret = Some(JobSecret::new(secret.to_vec())?);
+    Ok(RankKeyPair::new(rank, KeyScope { session, epoch: 0, secret })?)
+}
+
+pub(super) fn send(to: &mut SealedSender, message: &impl Serialize) -> Result<()> {
+    let bytes = serde_json::to_vec(message).context("a message that JSON cannot hold")?;
+    to.send(&bytes).map_err(sentence)
+}
+
+pub(super) fn next<M: DeserializeOwned>(from: &mut SealedReceiver) -> Result<M> {
+    let bytes = from.receive().map_err(sentence)?;
+    let bytes = bytes.context("the other end closed the connection")?;
+    serde_json::from_slice(&bytes).context("the other end sent a message of another release")
+}
+
+/// Returns the sentence for people.
+pub(super) fn sentence(error: DoorError) -> anyhow::Error {
+    match error {
+        DoorError::Unheard(cause) | DoorError::Unspoken(cause) => {
+            anyhow!(cause).context("the other end closed the connection")
+        }
+        DoorError::OtherProtocol => {
+            anyhow!("the other end is not of `clearway stage 1`: put the same release on all hosts")
+        }
+        other => anyhow!(other),
+    }
+}

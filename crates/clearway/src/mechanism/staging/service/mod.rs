@@ -1,0 +1,19 @@
+//! Servers of staged files, and their clients: how a mount on another host comes to a wire.
+//!
+//! # Model
+//! ```text
+//!   mount  --TCP: proof of a key--> server
+//!   mount  <-Welcome (log, user)--  server
+//!   mount  --Join (name, keys, place of its wire)--> server
+//!   mount  <-Joined (place)------   server
+//!   mount  <===== wire of two ranks, sealed =====> server
+//! ```
+//! The connection stays open without a word: each end learns by it that the other has ended. The
+//! wire is a job of two ranks, with keys of its own.
+
+mod connect;
+mod message;
+mod serve;
+
+pub(crate) use connect::{MountConnector, ServerAddress};
+pub(crate) use serve::{ServeFlags, serve};

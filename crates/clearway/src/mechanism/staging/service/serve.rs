@@ -1,0 +1,265 @@
+//! `clearway stage serve`: a log and its store for mounts of other hosts.
+//!
+//! # Invariants
+//! I1. A visitor without a key costs a thread for [`GREETING`] at most.
+//! I2. A client acts as the user of its key; only a key of a host speaks for all users.
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use clearway_fs::classes::ClassRule;
+use clearway_fs::log_directory::LogSizes;
+use clearway_fs::mount::{LogOptions, Reporter};
+use clearway_fs::network::server::{ClientAcceptor, StagingServer};
+use clearway_fs::network::{ClientName, SERVER_RANK, User};
+use clearway_proto::base::{Bytes, Class};
+use clearway_runtime::door::{KeyedListener, Limits, Visitor};
+use clearway_runtime::keys::JobSecret;
+use clearway_runtime::launch::escaped;
+use clearway_wires::{Network, PortRequest, RankPort, RemoteTransport, WireNeeds, WireSetup};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::connect::local_address;
+use super::message::{Join, Joined, PROTOCOL, Welcome, next, send, sentence};
+use crate::run::exit::Exit;
+use crate::run::job::tune;
+use crate::run::key_file::key;
+
+/// Where servers listen: a port that IANA gave to nobody, next to that of `cast serve`.
+pub(crate) const PORT: u16 = 27183;
+/// How long a visitor may take to show that it knows a key.
+const GREETING: Duration = Duration::from_secs(5);
+/// Visitors at a time that have not shown it, and those of one address.
+const STRANGERS_MAX: usize = 64;
+const STRANGERS_EACH: usize = 16;
+/// Clients at a time.
+const CLIENTS_MAX: usize = 1024;
+
+/// Flags of `clearway stage serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeFlags {
+    /// Keep the log in this directory. If it has no log, the command makes one.
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Drain the log into this existing directory.
+    #[arg(long, value_name = "DIR")]
+    backing: PathBuf,
+    /// Listen for mounts at this address; the first packets of a client go to this port, all others
+    /// to ports that the system chooses.
+    #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddrV4::new([0, 0, 0, 0].into(), PORT))]
+    listen: SocketAddrV4,
+    /// Accept hosts with the key in this file (16 to 4096 random bytes, mode 600). Such a host
+    /// speaks for all of its users, as an NFS client does. Repeat the option for more keys.
+    #[arg(long = "key", value_name = "FILE")]
+    keys: Vec<PathBuf>,
+    /// Accept mounts of one user with the key in this file; the server checks each request of them.
+    /// Repeat the option for more users.
+    #[arg(long = "user-key", value_name = "USER:FILE")]
+    user_keys: Vec<UserKey>,
+    /// Set the size of a new log, 64MiB to 512GiB; all of it is reserved on the disk. An existing
+    /// log keeps its size.
+    #[arg(long, value_name = "BYTES", default_value = "4GiB")]
+    size: Bytes,
+    /// Limit the number of files, directories and links; each takes about 500 bytes of memory.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    inodes: u32,
+    /// Set the memory for received bytes, at least 16MiB. A client waits while half of it holds
+    /// bytes that are not on the log's disk; the rest caches bytes for reads.
+    #[arg(long, value_name = "BYTES", default_value = "256MiB")]
+    memory: Bytes,
+    /// Set the class of files that have none of their own: control, low-latency, best-effort, bulk
+    /// or scavenger. The log keeps it [default: that of the log, else best-effort].
+    #[arg(long)]
+    class: Option<Class>,
+    /// Set the class of files whose path matches PATTERN, as in '/ckpt/**=bulk'. Repeat the option
+    /// for more rules; the first that matches counts. The log keeps the rules; any --rule replaces
+    /// all of them [default: those of the log].
+    #[arg(long = "rule", value_name = "PATTERN=CLASS")]
+    rules: Vec<ClassRule>,
+}
+
+/// A user, and the file with its key.
+#[derive(Clone, Debug)]
+struct UserKey {
+    user: String,
+    file: PathBuf,
+}
+
+impl FromStr for UserKey {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some((user, file)) if !user.is_empty() && !file.is_empty() => {
+                Ok(Self { user: user.to_owned(), file: file.into() })
+            }
+            _ => Err(format!("'{text}' is not USER:FILE, as in alice:/etc/clearway/alice.key")),
+        }
+    }
+}
+
+/// A key that the server accepts.
+struct AcceptedKey {
+    name: u64,
+    secret: Vec<u8>,
+    user: User,
+}
+
+/// Finds a user of this host by name or number, with all groups.
+fn find_user(name: &str) -> Result<User> {
+    let number = name.parse().ok().map(nix::unistd::Uid::from_raw);
+    let found = match number {
+        Some(uid) => nix::unistd::User::from_uid(uid),
+        None => nix::unistd::User::from_name(name),
+    };
+    let found = found
+        .with_context(|| format!("cannot look up the user {name}"))?
+        .with_context(|| format!("there is no user {name} on this host"))?;
+    if found.uid.is_root() {
+        bail!("root has no key of a user; name its file with --key");
+    }
+    let login = std::ffi::CString::new(found.name.clone()).context("a user without a name")?;
+    let groups = nix::unistd::getgrouplist(&login, found.gid)
+        .with_context(|| format!("cannot look up the groups of {name}"))?;
+    let own = found.gid.as_raw();
+    let others = groups.into_iter().map(nix::unistd::Gid::as_raw).filter(|gid| *gid != own);
+    let gids = std::iter::once(own).chain(others).collect();
+    Ok(User::Person { uid: found.uid.as_raw(), gids })
+}
+
+fn accepted_keys(flags: &ServeFlags) -> Result<Vec<AcceptedKey>> {
+    let accept = |file: &PathBuf, user: User| -> Result<AcceptedKey> {
+        let secret = key(file)?;
+        let name = JobSecret::new(secret.clone())?.identifier();
+        Ok(AcceptedKey { name, secret, user })
+    };
+    let hosts = flags.keys.iter().map(|file| accept(file, User::Host));
+    let users = flags.user_keys.iter().map(|of| accept(&of.file, find_user(&of.user)?));
+    let keys = hosts.chain(users).collect::<Result<Vec<_>>>()?;
+    if keys.is_empty() {
+        bail!(
+            "no client could connect: name a key with --key FILE or --user-key USER:FILE; head -c 32 /dev/urandom makes one"
+        );
+    }
+    for (number, one) in keys.iter().enumerate() {
+        if keys.iter().take(number).any(|other| other.name == one.name) {
+            bail!("two of the keys are the same; give each user a key of its own");
+        }
+    }
+    Ok(keys)
+}
+
+/// Serves until a signal ends it.
+///
+/// # Errors
+/// One sentence: no log, no store, no key, no port.
+pub(crate) fn serve(flags: &ServeFlags) -> Result<Exit> {
+    let keys = accepted_keys(flags)?;
+    let reporter: Reporter = Arc::new(|sentence: &str| {
+        eprintln!("clearway: {}", escaped(sentence));
+    });
+    let limits = Limits {
+        strangers: STRANGERS_MAX,
+        each: STRANGERS_EACH,
+        guests: CLIENTS_MAX,
+        greeting: GREETING,
+    };
+    let listener = KeyedListener::open(flags.listen, limits)
+        .with_context(|| format!("cannot listen at {}", flags.listen))?;
+    let address = listener.address().context("the port that was bound has no address")?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for signals")?;
+    let options = LogOptions {
+        log: flags.data.clone(),
+        store: flags.backing.clone(),
+        sizes: LogSizes { total: flags.size, inodes: flags.inodes },
+        memory: flags.memory.0,
+        class: flags.class,
+        rules: flags.rules.clone(),
+    };
+    let server = StagingServer::open(&options, &reporter)?;
+    let door = ServiceDoor { acceptor: server.acceptor(), log: server.log(), keys };
+    eprintln!("clearway: serving {} at {address}", flags.data.display());
+    let refused = Arc::clone(&reporter);
+    std::thread::Builder::new()
+        .name("staging-door".to_owned())
+        .spawn(move || -> io::Result<()> {
+            listener.serve(move |visitor| {
+                let from = visitor.from();
+                if let Err(why) = door.receive(visitor) {
+                    refused(&format!("{}: {why:#}", from.ip()));
+                }
+            })
+        })
+        .context("cannot start a thread")?;
+    let _signal = signals.forever().next();
+    server.close()?;
+    Ok(Exit::Good)
+}
+
+/// Gives visitors with a key to the server.
+struct ServiceDoor {
+    acceptor: ClientAcceptor,
+    log: u128,
+    keys: Vec<AcceptedKey>,
+}
+
+impl ServiceDoor {
+    fn receive(&self, visitor: Visitor) -> Result<()> {
+        tune(visitor.stream()).context("cannot set options of the connection")?;
+        let stream = visitor.stream().try_clone().context("cannot duplicate the connection")?;
+        let mut named = None;
+        let secret_of = |name: u64| {
+            let found = self.keys.iter().find(|key| key.name == name);
+            named = found.map(|key| key.user.clone());
+            found.map(|key| key.secret.clone())
+        };
+        let Some((mut sender, mut receiver, _place)) =
+            visitor.answer_by(&PROTOCOL, secret_of).map_err(sentence)?
+        else {
+            return Ok(());
+        };
+        let user = named.context("a key that is not known")?;
+        stream.set_read_timeout(Some(GREETING)).context("cannot limit how long a word takes")?;
+        send(&mut sender, &Welcome { log: format!("{:032x}", self.log), uid: user.uid() })?;
+        let join: Join = next(&mut receiver)?;
+        let Some(client) = ClientName::parse(join.client, user.uid()) else {
+            let why = "the client's name belongs to another user";
+            send(&mut sender, &Joined::Refused(why.to_owned()))?;
+            bail!(why);
+        };
+        let address = local_address(&stream)?;
+        let far = match join.far {
+            far @ (RemoteTransport::Udp | RemoteTransport::Ofi) => far,
+            _ => RemoteTransport::Udp,
+        };
+        let request = PortRequest {
+            rank: SERVER_RANK,
+            session: join.session,
+            address,
+            network: Network::Sealed,
+            far,
+        };
+        let identity = super::message::keys(SERVER_RANK, join.session, join.secret)?;
+        let port = RankPort::take(&request, Some(identity)).map_err(|why| anyhow!(why))?;
+        let location = port.location();
+        send(&mut sender, &Joined::At(Box::new(location.clone())))?;
+        let setup = WireSetup {
+            far,
+            hosts: None,
+            peers: vec![location, join.location],
+            need: WireNeeds::Writes,
+        };
+        let wire = port.open(&request, &setup, stream.as_fd()).map_err(|why| anyhow!(why))?;
+        stream.set_read_timeout(None).context("cannot wait for the end of the client")?;
+        self.acceptor.serve(client, user, wire.wire, stream.into())?;
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+//! `clearway stage serve` and mounts of it: what one mount writes another reads, a server that is killed
+//! loses nothing that was acknowledged, and who is refused reads why.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::channel;
+
+use super::{PROGRAM, StagingPlace, error_of, staged};
+
+/// A server with its log and store, and mount points.
+struct ServedPlace {
+    place: StagingPlace,
+    server: Option<Child>,
+    /// Where it listens, once it was started.
+    address: String,
+}
+
+impl ServedPlace {
+    /// Starts a server; `None`, and says why, where nothing can be mounted.
+    fn new() -> Option<Self> {
+        let place = StagingPlace::new()?;
+        fs::create_dir(place.path("other")).expect("a directory");
+        for name in ["key", "wrong"] {
+            let key = place.path(name);
+            fs::write(&key, format!("a key of more than sixteen bytes: {name}")).expect("written");
+            fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("set");
+        }
+        let mut served = Self { place, server: None, address: "127.0.0.1:0".to_owned() };
+        served.start();
+        Some(served)
+    }
+
+    fn serve(&self) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(["stage", "serve", "--size", "128MiB", "--listen", &self.address]);
+        command.arg("--data").arg(self.place.path("log"));
+        command.arg("--backing").arg(self.place.path("store"));
+        command.arg("--key").arg(self.place.path("key"));
+        command
+    }
+
+    fn start(&mut self) {
+        let mut server = self.serve().stderr(Stdio::piped()).spawn().expect("the program");
+        let mut lines = BufReader::new(server.stderr.take().expect("piped")).lines();
+        let serving = lines.by_ref().map_while(Result::ok).find(|line| line.contains(" at "));
+        let serving = serving.expect("a server that says where it is");
+        self.address = serving.rsplit(' ').next().expect("a word").to_owned();
+        // Its sentences must find a reader.
+        std::thread::spawn(move || lines.count());
+        self.server = Some(server);
+    }
+
+    fn kill(&mut self) {
+        let mut server = self.server.take().expect("a server");
+        server.kill().expect("killed");
+        server.wait().expect("ended");
+    }
+
+    fn try_mount(&self, directory: &str, key: &str, tree: &str) -> Output {
+        let server = format!("{}{tree}", self.address);
+        let mut command = Command::new(PROGRAM);
+        command.args(["mount", &server]).arg(self.place.path(directory));
+        command.arg("--key").arg(self.place.path(key)).output().expect("the program")
+    }
+
+    /// Mounts; `false`, and says why, where the kernel does not let this user.
+    fn mount(&self, directory: &str, tree: &str) -> bool {
+        let output = self.try_mount(directory, "key", tree);
+        let said = error_of(&output);
+        if !output.status.success() && said.contains("Operation not permitted") {
+            eprintln!("skipped: {}", said.trim());
+            return false;
+        }
+        assert!(output.status.success(), "{said}");
+        true
+    }
+
+    fn umount(&self, directory: &str) {
+        let mut command = Command::new(PROGRAM);
+        let output = command.arg("umount").arg(self.place.path(directory)).output();
+        let output = output.expect("the program");
+        assert!(output.status.success(), "{}", error_of(&output));
+    }
+}
+
+impl Drop for ServedPlace {
+    fn drop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        for directory in ["mnt", "other"] {
+            let mount = self.place.path(directory);
+            let _ = nix::mount::umount2(&mount, nix::mount::MntFlags::MNT_DETACH);
+            let _ = Command::new("fusermount3").args(["-uzq", "--"]).arg(&mount).output();
+        }
+    }
+}
+
+#[test]
+fn serve__what_one_mount_closes_another_sees_and_the_store_gets() {
+    let Some(served) = ServedPlace::new() else { return };
+    if !served.mount("mnt", "") {
+        return;
+    }
+    let (one, other) = (served.place.path("mnt"), served.place.path("other"));
+    fs::create_dir(one.join("sub")).expect("made");
+    assert!(served.mount("other", ":/sub"));
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at / 11) as u8).collect();
+    fs::write(one.join("sub/file"), &bytes).expect("written");
+    assert!(fs::read(other.join("file")).expect("read") == bytes);
+    let file = File::options().write(true).open(other.join("file")).expect("opened");
+    file.write_all_at(b"from the other mount", 1_000_000).expect("written");
+    drop(file);
+    let again = fs::read(one.join("sub/file")).expect("read");
+    assert_eq!(&again[1_000_000..1_000_020], b"from the other mount");
+    fs::rename(other.join("file"), other.join("renamed")).expect("renamed");
+    std::os::unix::fs::symlink("renamed", other.join("link")).expect("made");
+    for number in 0..600 {
+        fs::write(other.join(format!("small-{number}")), format!("{number}")).expect("written");
+    }
+    assert_eq!(fs::read_dir(one.join("sub")).expect("listed").count(), 602);
+    let listed = staged(&["ls"], &[&other]);
+    assert!(listed.contains("renamed") && !listed.contains("sub"), "{listed}");
+    staged(&["wait", "--until", "stored"], &[&one]);
+    assert!(fs::read(served.place.path("store/sub/renamed")).expect("in the store") == again);
+    let status = staged(&["status", "--json"], &[&other]);
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!(status["server"], served.address);
+    assert_eq!(status["mounted_on"], other.canonicalize().expect("there").to_str().expect("text"));
+    served.umount("other");
+    served.umount("mnt");
+    assert_eq!(fs::read_dir(&one).expect("empty").count(), 0);
+}
+
+/// Writes files until told to stop; returns how many there are.
+fn write_files(directory: &Path, goes_on: &dyn Fn() -> bool) -> u64 {
+    let log = File::options().create(true).append(true).open(directory.join("log")).expect("made");
+    let mut number = 0;
+    while goes_on() {
+        let name = |what: &str| directory.join(format!("{what}-{number}"));
+        let bytes = vec![number as u8; 100_000];
+        fs::write(name("new"), &bytes).expect("written and closed");
+        fs::rename(name("new"), name("file")).expect("renamed");
+        std::io::Write::write_all(&mut &log, &[number as u8; 100]).expect("appended");
+        log.sync_all().expect("synced");
+        number += 1;
+    }
+    number
+}
+
+#[test]
+fn serve__a_server_that_is_killed_loses_nothing_and_its_mounts_go_on() {
+    let Some(mut served) = ServedPlace::new() else { return };
+    if !served.mount("mnt", "") {
+        return;
+    }
+    let directory = served.place.path("mnt");
+    let unlinked = File::create_new(directory.join("unlinked")).expect("made");
+    unlinked.write_all_at(b"still here", 0).expect("written");
+    fs::remove_file(directory.join("unlinked")).expect("removed");
+    let (stop, stopped) = channel::<()>();
+    let (steps, step) = channel();
+    let target: PathBuf = directory.clone();
+    let writer = std::thread::spawn(move || {
+        write_files(&target, &|| {
+            let _ = steps.send(());
+            stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty)
+        })
+    });
+    for round in 0..8 {
+        for _ in 0..=round {
+            step.recv().expect("a writer");
+        }
+        served.kill();
+        served.start();
+    }
+    drop(stop);
+    let count = writer.join().expect("no write failed");
+    assert!(count >= 8, "{count} files");
+    let mut bytes = [0; 10];
+    unlinked.read_exact_at(&mut bytes, 0).expect("a file without a name");
+    assert_eq!(&bytes, b"still here");
+    drop(unlinked);
+    served.umount("mnt");
+    served.kill();
+    served.start();
+    assert!(served.mount("other", ""));
+    let directory = served.place.path("other");
+    let log = fs::read(directory.join("log")).expect("read");
+    let expected: Vec<u8> = (0..count).flat_map(|number| [number as u8; 100]).collect();
+    assert!(log == expected, "{} bytes of {count} files", log.len());
+    for number in 0..count {
+        let bytes = fs::read(directory.join(format!("file-{number}"))).expect("read");
+        assert!(bytes == vec![number as u8; 100_000], "file {number}");
+    }
+    assert_eq!(fs::read_dir(&directory).expect("listed").count() as u64, count + 1);
+    served.umount("other");
+}
+
+#[test]
+fn serve__who_is_refused_reads_why() {
+    let Some(mut served) = ServedPlace::new() else { return };
+    let refused = |output: Output, words: &str| {
+        let said = error_of(&output);
+        assert!(!output.status.success() && said.contains(words), "{said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    };
+    refused(served.try_mount("mnt", "wrong", ""), "does not know this key");
+    refused(served.try_mount("mnt", "missing", ""), "cannot be read");
+    let tree = served.try_mount("mnt", "key", ":/nowhere");
+    if !error_of(&tree).contains("Operation not permitted") {
+        refused(tree, "the server has no directory nowhere");
+    }
+    let second = served.serve().arg("--listen").arg("127.0.0.1:0").output();
+    assert!(second.is_ok_and(|second| !second.status.success()));
+    let mut again = served.serve();
+    again.args(["--key"]).arg(served.place.path("key"));
+    refused(again.output().expect("the program"), "two of the keys are the same");
+    let mut open = served.serve();
+    open.args(["--user-key"])
+        .arg(format!("nobody-at-all:{}", served.place.path("wrong").display()));
+    refused(open.output().expect("the program"), "there is no user nobody-at-all");
+    served.kill();
+    refused(served.try_mount("mnt", "key", ""), "no server answers at 127.0.0.1:");
+}
