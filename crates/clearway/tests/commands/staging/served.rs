@@ -202,6 +202,39 @@ fn serve__a_server_that_is_killed_loses_nothing_and_its_mounts_go_on() {
 }
 
 #[test]
+fn serve__a_mount_that_is_killed_loses_no_more_than_what_was_not_synced() {
+    let Some(served) = ServedPlace::new() else { return };
+    if !served.mount("mnt", "") {
+        return;
+    }
+    let directory = served.place.path("mnt");
+    for number in 0..20_u8 {
+        let path = directory.join(format!("file-{number}"));
+        fs::write(&path, vec![number; 50_000]).expect("written and closed");
+        fs::rename(&path, directory.join(format!("renamed-{number}"))).expect("renamed");
+    }
+    let open = File::create(directory.join("open")).expect("made");
+    open.write_all_at(&[1; 5000], 0).expect("written");
+    open.sync_all().expect("synced");
+    open.write_all_at(&[2; 5000], 0).expect("written");
+    let status = staged(&["status", "--json"], &[&directory]);
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let process = status["process"].as_u64().expect("a number") as i32;
+    let process = nix::unistd::Pid::from_raw(process);
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL).expect("killed");
+    drop(open);
+    assert!(served.mount("other", ""));
+    let other = served.place.path("other");
+    for number in 0..20_u8 {
+        let bytes = fs::read(other.join(format!("renamed-{number}"))).expect("read");
+        assert!(bytes == [number; 50_000], "file {number}");
+    }
+    let bytes = fs::read(other.join("open")).expect("read");
+    assert!(bytes == [1; 5000] || bytes == [2; 5000], "one of both writes");
+    served.umount("other");
+}
+
+#[test]
 fn serve__who_is_refused_reads_why() {
     let Some(mut served) = ServedPlace::new() else { return };
     let refused = |output: Output, words: &str| {
