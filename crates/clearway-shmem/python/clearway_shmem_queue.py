@@ -16,7 +16,8 @@ import struct
 
 import cffi
 
-__all__ = ["ANY", "CommQueue", "DataQueue", "QueueError", "QueueFull", "TEAM_WORLD"]
+__all__ = ["ANY", "COMPLETE", "CommQueue", "DataQueue", "ENDGAME", "HIGH", "LOW", "MEDIUM", "QueueError", "QueueFull"]
+__all__ += ["SCAVENGER", "TEAM_WORLD", "WORKING"]
 
 _ffi = cffi.FFI()
 _ffi.cdef(
@@ -122,6 +123,8 @@ class _Queue:
         if _lib.shmemx_queue_create(handle, _ffi.cast("void *", team), config) != 0:
             raise QueueError("the queue cannot be created; SHMEM_DEBUG=1 says why")
         self._handle = handle[0]
+        # Targets of gets that no flush has completed: they must live until then. By ticket, those before its flush.
+        self._targets, self._flushing = [], {}
 
     def __enter__(self):
         return self
@@ -144,6 +147,7 @@ class _Queue:
     def flush(self):
         """Completes everything, for all PEs to see; for a data queue by all members together."""
         _check(_lib.shmemx_queue_flush(self._handle), "flush")
+        self._targets, self._flushing = [], {}
 
     def attributes(self):
         """What the queue is and did, by the names of shmemx_queue_attr_t."""
@@ -166,8 +170,10 @@ class CommQueue(_Queue):
             to, _, size, letter = _memory(dest)
             at, length = _memory(source)[0], size
         else:
-            to = _memory(dest, writable=op == "get")[0]
+            to, room, width, _ = _memory(dest, writable=op == "get")
             at, length, size, letter = _memory(source)
+            if room < length or (op not in ("put", "get") and width != size):
+                raise QueueError(f"{op}: dest has {room} bytes and source {length}; give dest as many, of the same type")
         call = _ffi.new("shmemx_qop_t *")
         call.op, call.pe = _OPS[op], pe
         call.elem_type = 0 if letter in _INTEGERS else 1 if letter in _FLOATS else 2
@@ -177,6 +183,8 @@ class CommQueue(_Queue):
             word, call.signal, call.sig_op = signal
             call.sig_addr = _ffi.cast("uint64_t *", _memory(word)[0])
         _check(_lib.shmemx_queue_push_op(self._handle, call), op)
+        if op == "get":
+            self._targets.append(to)
 
     def put(self, dest, source, pe, signal=None):
         """Copies a buffer to a symmetric one of PE pe; signal is (word, value, 0 for set or 1 for add)."""
@@ -206,6 +214,9 @@ class CommQueue(_Queue):
         """Sends everything off; a ticket for is_done."""
         ticket = _ffi.new("uint64_t *")
         _check(_lib.shmemx_queue_flush_nbi(self._handle, ticket), "flush_later")
+        if self._targets:
+            self._flushing.setdefault(ticket[0], []).extend(self._targets)
+            self._targets = []
         return ticket[0]
 
     def is_done(self, ticket):
@@ -213,6 +224,8 @@ class CommQueue(_Queue):
         answer = _lib.shmemx_queue_test(self._handle, ticket)
         if answer < 0:
             _check(answer, "is_done")
+        if answer == 1:
+            self._flushing.pop(ticket, None)
         return answer == 1
 
 

@@ -85,13 +85,14 @@ static uint64_t wrong_words(struct options options, int me, int pes, const long 
 
 int main(int argc, char **argv)
 {
-    struct options options = options_of(argc, argv, "queue");
+    static const char *const modes[] = {"queue", "session", "plain", NULL};
     shmem_init();
+    struct options options = options_of(argc, argv, 1000000, modes);
     int me = shmem_my_pe(), pes = shmem_n_pes();
     long *table = shmem_calloc(options.words, sizeof *table);
     uint64_t *updates = draw(options, me, pes);
     if (table == NULL || updates == NULL)
-        shmem_global_exit(2);
+        refuse("no memory for the table or the updates", "-w, -n", "give smaller numbers, or more SHMEM_SYMMETRIC_SIZE");
     shmem_barrier_all();
     double begin = seconds();
     int failed = strcmp(options.mode, "session") == 0 ? with_session(updates, options.updates, table)
@@ -101,7 +102,8 @@ int main(int argc, char **argv)
     double rate = (double) options.updates / (seconds() - begin);
     uint64_t wrong = wrong_words(options, me, pes, table);
     if (failed != 0 || wrong != 0) {
-        fprintf(stderr, "histogram: PE %d: %llu words are wrong\n", me, (unsigned long long) wrong);
+        fprintf(stderr, "histogram: PE %d: %s, %llu words are wrong\n", me, failed != 0 ? "a call failed" : "all calls returned 0",
+                (unsigned long long) wrong);
         shmem_global_exit(1);
     }
     if (me == 0)

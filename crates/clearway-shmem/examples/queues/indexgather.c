@@ -70,13 +70,14 @@ static int gather(struct options options, int me, int pes, const uint64_t *table
 
 int main(int argc, char **argv)
 {
-    struct options options = options_of(argc, argv, "queue");
+    static const char *const modes[] = {"queue", NULL};
     shmem_init();
+    struct options options = options_of(argc, argv, 100000, modes);
     int me = shmem_my_pe(), pes = shmem_n_pes();
     uint64_t *table = shmem_malloc(options.words * sizeof *table);
     uint64_t *result = shmem_calloc(options.updates, sizeof *result);
     if (table == NULL || result == NULL)
-        shmem_global_exit(2);
+        refuse("no memory for the table or the results", "-w, -n", "give smaller numbers, or more SHMEM_SYMMETRIC_SIZE");
     for (uint64_t word = 0; word < options.words; word++)
         table[word] = value_of(me, word);
     shmem_barrier_all();
@@ -89,7 +90,8 @@ int main(int argc, char **argv)
         wrong += result[i] != value_of(owner, number_below(&state, options.words));
     }
     if (failed != 0 || wrong != 0) {
-        fprintf(stderr, "indexgather: PE %d: %llu words are wrong\n", me, (unsigned long long) wrong);
+        fprintf(stderr, "indexgather: PE %d: %s, %llu words are wrong\n", me, failed != 0 ? "a call failed" : "all calls returned 0",
+                (unsigned long long) wrong);
         shmem_global_exit(1);
     }
     if (me == 0)

@@ -49,3 +49,23 @@ fn indexgather__each_pe_gets_its_words_and_stops() {
     run(&program, "queue", ["20000", "500"], &[]);
     run(&program, "queue", ["2000", "50"], &PAIRS_OVER_UDP);
 }
+
+#[test]
+fn examples__a_wrong_option_or_too_large_a_table_is_one_sentence() {
+    for file in ["histogram", "indexgather"] {
+        let program = example(&format!("{file}.c"), &format!("example-{file}-refused"));
+        for (arguments, part) in [
+            (["-m", "fast"], "-m: `fast`; use queue"),
+            (["-n", "few"], "-n: `few`; give a number from 1"),
+            (["-w", "0"], "-w: `0`; give a number from 1"),
+            (["-n", ""], "-n: ``; give a number from 1"),
+            (["--help", ""], "there is no option: `--help`; use -s SEED, -w WORDS"),
+            (["-w", "999999999"], "`-w, -n`; give smaller numbers, or more SHMEM_SYMMETRIC_SIZE"),
+        ] {
+            let output = oshrun(2).arg(&program).args(arguments).output().expect("oshrun");
+            let text = said(&output);
+            assert_eq!(output.status.code(), Some(2), "{text}");
+            assert_eq!((text.matches(part).count(), text.lines().count()), (1, 1), "{text}");
+        }
+    }
+}

@@ -29,12 +29,23 @@ with queues.CommQueue(timeout=float("inf")) as comm:
     comm.get(back, table[8:10].cast("B"), following)
     comm.flush()
     assert back == b"sixteen letters!", back
-    try:
-        comm.add(bytearray(8), bytearray(8), pe=pes)
-    except queues.QueueError as error:
-        assert not isinstance(error, queues.QueueFull)
-    else:
-        raise AssertionError("there is no such PE")
+    # A target of a get that the program forgets is written all the same.
+    for _ in range(100):
+        comm.get(bytearray(16), table[8:10].cast("B"), following)
+    while not comm.is_done(comm.flush_later()):
+        pass
+    for wrong in (
+        lambda: comm.add(table[0:1], bytearray(8), pe=pes),
+        lambda: comm.get(bytearray(15), table[8:10], following),
+        lambda: comm.put(table[8:9], bytearray(16), following),
+        lambda: comm.add(table[8:10].cast("B").cast("i"), table[8:10], following),
+    ):
+        try:
+            wrong()
+        except queues.QueueError as error:
+            assert not isinstance(error, queues.QueueFull)
+        else:
+            raise AssertionError("there is no such PE, or the buffers differ")
 lib.shmem_barrier_all()
 assert table[3] == pes * (pes + 1) // 2 and table[4] == (1 << pes) - 1 and table[12] == 7, list(table)
 
