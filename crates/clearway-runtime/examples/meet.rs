@@ -68,8 +68,8 @@ impl MeetArguments {
                 "--program" => flags.program = Some(value()?.into()),
                 "--ssh-argument" => flags.ssh.ssh_arguments.push(value()?.into()),
                 "--address" => {
-                    flags.ssh.address =
-                        Some(value()?.parse().map_err(|error| format!("--address: {error}"))?);
+                    let address = value()?.parse().map_err(|error| format!("--address: {error}"));
+                    flags.ssh.addresses.push(address?);
                 }
                 "--" => flags.rest = words.by_ref().collect(),
                 "--hang" => flags.hangs = true,

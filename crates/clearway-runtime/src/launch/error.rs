@@ -54,8 +54,8 @@ pub enum LaunchError {
         code: i32,
         /// The process that ended, and how.
         sentence: String,
-        /// Whether the rank that asked for the end has said so on its standard error, which ranks
-        /// of one host share with their starter.
+        /// Whether the sentence stands on the standard error of this process already: ranks of one
+        /// host share it with their starter, and lines of other hosts are printed there.
         was_said: bool,
     },
     /// A list of hosts cannot be read: correct it.

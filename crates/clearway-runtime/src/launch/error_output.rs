@@ -32,7 +32,10 @@ pub(super) struct ErrorOutput {
 
 #[derive(Debug, Default)]
 struct PrintedLines {
+    /// The last line that was not printed.
     last: Mutex<Option<String>>,
+    /// The last line that was printed.
+    printed: Mutex<Option<String>>,
     is_public: AtomicBool,
 }
 
@@ -64,6 +67,19 @@ impl ErrorOutput {
         let _ = self.silence.recv_timeout(PATIENCE);
         self.heard.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    /// Returns whether `sentence` was printed; nothing as long as no such line has come. Only the
+    /// last lines are remembered.
+    pub(super) fn has_printed(&self, sentence: &str) -> Option<bool> {
+        let sentence = printable(sentence.as_bytes());
+        let is_in = |line: &Mutex<Option<String>>| {
+            *line.lock().unwrap_or_else(PoisonError::into_inner) == sentence
+        };
+        match is_in(&self.heard.printed) {
+            true => Some(true),
+            false => is_in(&self.heard.last).then_some(false),
+        }
+    }
 }
 
 /// Reads lines until there are no more; `_alive` is dropped then.
@@ -78,6 +94,7 @@ fn listen(pipe: ChildStderr, host: &str, heard: &PrintedLines, _alive: &Sender<(
         let Some(line) = printable(&line) else { continue };
         if heard.is_public.load(Ordering::Acquire) {
             say_line(&format!("{host}: {line}"));
+            *heard.printed.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
         } else {
             *heard.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
         }
@@ -131,6 +148,36 @@ mod tests {
         );
         assert_eq!(last("printf 'unfinished' >&2").as_deref(), Some("unfinished"));
         assert_eq!(last("true"), None);
+    }
+
+    /// A rank may say why it ends before its starter hears that it joined.
+    #[test]
+    fn has_printed__a_sentence_that_came_too_early_was_not() {
+        let mut child = Command::new("sh")
+            .args(["-c", "echo wrong >&2"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let words = ErrorOutput::open(&mut child, "n1").unwrap();
+        child.wait().unwrap();
+        assert_eq!(words.last().as_deref(), Some("wrong"));
+        words.forward();
+        assert_eq!((words.has_printed("wrong"), words.has_printed("other")), (Some(false), None));
+    }
+
+    #[test]
+    fn has_printed__what_came_in_time_was() {
+        let mut child = Command::new("sh")
+            .args(["-c", "read go; echo ' wrong' >&2"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let words = ErrorOutput::open(&mut child, "n1").unwrap();
+        words.forward();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!((words.last(), words.has_printed("wrong")), (None, Some(true)));
     }
 
     #[test]

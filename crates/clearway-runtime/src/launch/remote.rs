@@ -175,6 +175,17 @@ impl RemoteProcess {
         self.words.iter().for_each(ErrorOutput::stop);
     }
 
+    /// Returns whether this process printed `sentence` of its standard error; nothing as long as it
+    /// has not come, or where standard error is shared.
+    pub(super) fn has_printed(&self, sentence: &str) -> Option<bool> {
+        self.words.as_ref()?.has_printed(sentence)
+    }
+
+    /// Returns whether the standard error of the process comes through this one.
+    pub(super) fn has_own_output(&self) -> bool {
+        self.words.is_some()
+    }
+
     /// Returns the last line of standard error that was not printed. Call it when the process has
     /// ended: it waits, not forever, until nothing more comes.
     pub fn last_error_line(&self) -> Option<String> {

@@ -54,7 +54,7 @@ pub(super) const SECRET: usize = 32;
 const DIGITS: usize = 4 * SECRET;
 
 /// Most places that a hub may be at.
-const PLACES_MAX: usize = 16;
+pub(super) const PLACES_MAX: usize = 16;
 
 /// Has the descriptor of the secrets closed in programs that this process starts, the stand-in
 /// among them, before any starts.

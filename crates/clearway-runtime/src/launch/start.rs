@@ -21,11 +21,12 @@
 //! The rank's side (`ssh`). The ranks after their start (`started_ranks`). The process of one rank,
 //! its secret, and why it ended (`remote`).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::hostfile::HostEntry;
@@ -34,7 +35,7 @@ use super::remote::{RemoteProcess, quoted, ssh_command};
 use super::rendezvous::hub::Hub;
 use super::rendezvous::hub_server::HubServer;
 use super::rendezvous::member::{JoinClaim, MemberLink};
-use super::ssh::{MEET, RANK, SECRET_FD, SIZE};
+use super::ssh::{MEET, PLACES_MAX, RANK, SECRET_FD, SIZE};
 use super::started_job::StartedJob;
 use super::started_ranks::{FAREWELL, LaunchSecrets, PlacedRank, StartedRanks};
 use super::{JobEndAction, JoinMethod, JoinedJob, LaunchError, RANKS_MAX, hostlist, slurm};
@@ -50,13 +51,14 @@ const MOVE_SECRET: &str = "exec 3<&0 </dev/null; exec \"$0\" \"$@\"";
 /// How [`start_over_ssh`] starts ranks.
 #[derive(Clone, Debug)]
 pub struct SshOptions {
-    /// The program that takes a host and a command line, `ssh`.
+    /// The program that takes a host and a command line. One that is called `ssh` also gets options
+    /// in front of them.
     pub ssh: OsString,
     /// Arguments for it, in front of the host.
     pub ssh_arguments: Vec<OsString>,
-    /// Where the ranks find this process. Without it they try where their ssh connection came from,
-    /// then the name of this host.
-    pub address: Option<IpAddr>,
+    /// Where the ranks find this process, best first, at most 15. They try where their ssh
+    /// connection came from, then these, and last the name of this host.
+    pub addresses: Vec<IpAddr>,
     /// Variables of the ranks, each as `NAME=VALUE`.
     pub variables: Vec<String>,
     /// Where the ranks begin; without it, in the home directory.
@@ -71,7 +73,7 @@ impl Default for SshOptions {
         Self {
             ssh: OsString::from("ssh"),
             ssh_arguments: Vec::new(),
-            address: None,
+            addresses: Vec::new(),
             variables: Vec::new(),
             directory: None,
             patience: Duration::from_secs(60),
@@ -154,10 +156,7 @@ impl StartOrder<'_> {
         let hub = Hub::new(size, secrets.keys(), options.patience);
         let hub_server = HubServer::open(listener, hub)?;
         let port = hub_server.address().port();
-        let meet = match options.address {
-            Some(address) => SocketAddr::new(address, port).to_string(),
-            None => format!("{}:{port}", slurm::host_name()),
-        };
+        let meet = meeting_places(&options.addresses, &slurm::host_name(), port);
         let mut started = StartedRanks::new(hub_server, program.to_owned());
         let until = Instant::now() + options.patience;
         while !started.is_complete(places.len()) {
@@ -239,6 +238,21 @@ fn places(hosts: &[HostEntry]) -> Result<Vec<&str>, LaunchError> {
     Ok(hosts.iter().flat_map(|host| (0..host.slots).map(|_| host.name.as_str())).collect())
 }
 
+/// Returns where ranks look for the hub at `port`, as [`MEET`] has it.
+fn meeting_places(addresses: &[IpAddr], name: &str, port: u16) -> String {
+    let addresses = addresses.iter().take(PLACES_MAX - 1);
+    let places = addresses.map(|address| SocketAddr::new(*address, port).to_string());
+    places.chain([format!("{name}:{port}")]).collect::<Vec<_>>().join(",")
+}
+
+/// Returns the command that reaches a host: only ssh itself knows the options of ssh.
+fn reaching_command(program: &OsStr, connecting: Duration) -> Command {
+    match Path::new(program).file_name() {
+        Some(name) if name == "ssh" => ssh_command(program, connecting),
+        _ => Command::new(program),
+    }
+}
+
 /// Returns what the shell of the host is given.
 fn command_line(
     rank: u32,
@@ -276,7 +290,7 @@ fn spawn(
     let program = options.ssh.to_string_lossy();
     // Half of the patience: a host that does not answer is reported by ssh, which knows more about
     // it.
-    let mut command = ssh_command(&options.ssh, options.patience / 2);
+    let mut command = reaching_command(&options.ssh, options.patience / 2);
     command.args(&options.ssh_arguments).args([host, line]).process_group(0);
     let started = RemoteProcess::start(&mut command, host, secrets);
     started.map_err(LaunchError::system(format!("start {program}, which reaches the hosts")))
@@ -316,6 +330,24 @@ mod tests {
         let expected = "cd '/my dir' && exec env CLEARWAY_RANK=3 CLEARWAY_SIZE=8 CLEARWAY_MEET='login:4000' \
                         CLEARWAY_SECRET_FD=3 'SHMEM_WIRE=udp ofi' /bin/sh -c 'exec 3<&0 </dev/null; exec \"$0\" \"$@\"' '/opt/it'\\''s' 'a b' '$x'";
         assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn meeting_places__addresses_stand_before_the_name() {
+        let addresses = ["10.77.0.1", "fe80::1"].map(|text| text.parse().unwrap());
+        let places = meeting_places(&addresses, "login", 4000);
+        assert_eq!(places, "10.77.0.1:4000,[fe80::1]:4000,login:4000");
+        let many = vec![addresses[0]; 40];
+        assert_eq!(meeting_places(&many, "login", 1).split(',').count(), PLACES_MAX);
+    }
+
+    #[test]
+    fn reaching_command__only_ssh_gets_options() {
+        let options = |program| {
+            reaching_command(OsStr::new(program), Duration::from_secs(9)).get_args().count()
+        };
+        assert_eq!([options("./agent"), options("sshpass")], [0, 0]);
+        assert!(options("ssh") > 0 && options("/usr/bin/ssh") == options("ssh"));
     }
 
     fn refusal(ssh: &str, watch: ControlFlow<()>) -> String {

@@ -218,7 +218,7 @@ impl StartedRanks {
     fn name_the_end(&mut self, end: JobFailure) -> LaunchError {
         let until = Instant::now() + FAREWELL;
         let reason = self.ranks.iter_mut().find(|one| Some(one.rank) == end.rank);
-        let Some(one) = reason else { return ended(end) };
+        let Some(one) = reason else { return self.ended_by_wish(end) };
         loop {
             match one.process.ended() {
                 Some(status) => return one.ended(status, " before the job did"),
@@ -226,6 +226,24 @@ impl StartedRanks {
                 None => thread::sleep(LOOK_EVERY),
             }
         }
+    }
+
+    /// Returns the error for an end that a rank asked for. Its sentence may have come before this
+    /// process heard that the rank joined, or may still be on its way: then nobody has read it.
+    fn ended_by_wish(&self, mut end: JobFailure) -> LaunchError {
+        let until = Instant::now() + HINDSIGHT;
+        let may_be_lost = end.was_said
+            && !end.sentence.is_empty()
+            && self.ranks.iter().any(|one| one.process.has_own_output());
+        while may_be_lost && end.was_said {
+            let found = self.ranks.iter().find_map(|one| one.process.has_printed(&end.sentence));
+            match found {
+                Some(true) => break,
+                None if Instant::now() < until => thread::sleep(LOOK_EVERY / 10),
+                Some(false) | None => end.was_said = false,
+            }
+        }
+        ended(end)
     }
 
     /// Ends all that is left.

@@ -21,6 +21,7 @@ use clearway_runtime::launch::{
     HereOptions, LaunchError, SshOptions, StandardInput, StartedJob, start_apart_over_ssh,
     start_here,
 };
+use clearway_wires::addresses;
 
 use crate::run::exit::Exit;
 use crate::run::interrupt::{Interrupt, Interrupted};
@@ -43,8 +44,8 @@ pub(crate) struct StartFlags {
     /// themselves.
     #[arg(short = 'x', long = "env", value_name = "NAME[=VALUE]")]
     variables: Vec<String>,
-    /// Start the ranks of other hosts by this program, which takes a host and a command line as ssh
-    /// does.
+    /// Start the ranks of other hosts by this program, which takes two arguments, a host and a
+    /// command line for its shell.
     #[arg(long, value_name = "PROGRAM", default_value = "ssh")]
     rsh: OsString,
     /// The program and its arguments.
@@ -116,8 +117,10 @@ fn start_on(
     let directory = std::env::current_dir().context("the directory of this process")?;
     let ssh = flags.rsh.clone();
     let variables = variables(flags);
-    let options =
-        SshOptions { ssh, variables, directory: Some(directory), ..SshOptions::default() };
+    let addresses = addresses::of_host().unwrap_or_default();
+    let addresses = addresses.iter().map(|found| found.address.into()).collect();
+    let directory = Some(directory);
+    let options = SshOptions { ssh, variables, directory, addresses, ..SshOptions::default() };
     let program = text(program)?;
     follow(|watch| start_apart_over_ssh(hosts, &program, &words, &options, watch))
 }
