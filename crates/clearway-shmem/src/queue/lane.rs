@@ -361,7 +361,7 @@ impl UpdateLane {
     #[inline(never)]
     fn push_any(&self, job: &'static Job, pe: usize, update: WordUpdate) -> Result<Push, Fault> {
         let _guard = self.guard();
-        if !self.has_room(job, 1)? {
+        if !self.has_room_inside(job, 1)? {
             return Ok(Push::Full);
         }
         let limit = self.limit.load(Ordering::Relaxed);
@@ -384,14 +384,23 @@ impl UpdateLane {
     }
 
     /// Returns whether `more` updates may come; makes progress once if not.
+    ///
+    /// # Errors
+    /// As [`UpdateLane::push`].
     pub(crate) fn has_room(&self, job: &'static Job, more: u64) -> Result<bool, Fault> {
+        let _guard = self.guard();
+        self.has_room_inside(job, more)
+    }
+
+    /// Does the same for a caller that has the lock.
+    fn has_room_inside(&self, job: &'static Job, more: u64) -> Result<bool, Fault> {
         let most = self.updates_max.load(Ordering::Relaxed);
-        if most == u64::MAX || self.outstanding() + more <= most {
+        if most == u64::MAX || self.held() + more <= most {
             return Ok(true);
         }
         self.close_all(job, CloseCause::Full)?;
         self.help(job)?;
-        Ok(self.outstanding() + more <= most)
+        Ok(self.held() + more <= most)
     }
 
     /// Returns whether as many updates may ever be outstanding.
@@ -407,11 +416,22 @@ impl UpdateLane {
 
     /// Returns how many updates were pushed and are not known to be applied.
     pub(crate) fn outstanding(&self) -> u64 {
-        self.open_updates() + self.closed_updates.load(Ordering::Relaxed)
+        let _guard = self.guard();
+        self.held()
     }
 
     /// Returns how many updates are in open buffers.
     pub(crate) fn open_updates(&self) -> u64 {
+        let _guard = self.guard();
+        self.held_open()
+    }
+
+    /// Does as [`UpdateLane::outstanding`] for a caller that has the lock.
+    fn held(&self) -> u64 {
+        self.held_open() + self.closed_updates.load(Ordering::Relaxed)
+    }
+
+    fn held_open(&self) -> u64 {
         if self.open.load(Ordering::Relaxed) == 0 {
             return 0;
         }
@@ -570,6 +590,6 @@ impl UpdateLane {
                 self.settle(job, pe, buffer);
             }
         }
-        Ok(self.outstanding())
+        Ok(self.held())
     }
 }

@@ -43,27 +43,35 @@ static void end(shmemx_queue_t queue)
     EXPECT(shmemx_queue_flush(queue) == 0 && shmemx_queue_destroy(queue) == 0);
 }
 
-/* Gap 1, with MULTIPLE: any thread pushes. Both kinds, and none of what they push is lost. */
+/* Gap 1, with MULTIPLE: any thread pushes. Both kinds, with a limit and without, and none of what they push is lost. */
 static void *push_all(void *argument)
 {
     shmemx_queue_t *queues = argument;
     long one = 1, value = me;
+    shmemx_queue_attr_t attr;
     for (int i = 0; i < PUSHES; i++) {
         EXPECT(shmemx_queue_push(queues[0], &words[i % 8], &one, 1, (next + i) % pes, SHMEMX_OP_ATOMIC_ADD) == 0);
         int pushed;
         while ((pushed = shmemx_queue_data_push(queues[1], &value, 1, next)) == SHMEMX_EAGAIN)
             EXPECT(shmemx_queue_progress(queues[1]) >= 0);
         EXPECT(pushed == 0);
+        while ((pushed = shmemx_queue_push(queues[2], &words[8 + i % 8], &one, 1, (next + i) % pes, SHMEMX_OP_ATOMIC_ADD)) ==
+               SHMEMX_EAGAIN)
+            EXPECT(shmemx_queue_progress(queues[2]) >= 0);
+        EXPECT(pushed == 0);
+        EXPECT(shmemx_queue_attr(queues[2], &attr) == 0 && attr.available_elems <= 32);
     }
     return NULL;
 }
 
 static void shared_queues(void)
 {
-    shmemx_queue_t queues[2] = {
+    shmemx_queue_t queues[3] = {
         queue_of((shmemx_queue_config_t){.qtype = SHMEMX_QUEUE_COMM, .sharing_model = SHMEMX_QUEUE_SHARED}),
         queue_of((shmemx_queue_config_t){.qtype = SHMEMX_QUEUE_DATA, .sharing_model = SHMEMX_QUEUE_SHARED,
                                          .max_bytes = 1024}),
+        queue_of((shmemx_queue_config_t){.qtype = SHMEMX_QUEUE_COMM, .sharing_model = SHMEMX_QUEUE_SHARED,
+                                         .max_elems = 32}),
     };
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++)
@@ -77,13 +85,12 @@ static void shared_queues(void)
     for (int i = 0; i < THREADS; i++)
         EXPECT(pthread_join(threads[i], NULL) == 0);
     end(queues[0]);
+    end(queues[2]);
     shmem_barrier_all();
-    long sum = 0;
-    for (int i = 0; i < 8; i++)
-        sum += words[i];
-    words[32] = sum;
-    EXPECT(shmem_sum_reduce(SHMEM_TEAM_WORLD, &words[33], &words[32], 1) == 0);
-    EXPECT(words[33] == (long) pes * THREADS * PUSHES);
+    for (int i = 0; i < 16; i++)
+        words[32 + i / 8] += words[i];
+    EXPECT(shmem_sum_reduce(SHMEM_TEAM_WORLD, &words[34], &words[32], 2) == 0);
+    EXPECT(words[34] == (long) pes * THREADS * PUSHES && words[35] == words[34]);
     end(queues[1]);
 }
 
