@@ -22,10 +22,17 @@ pub(super) const CLASSES: &str = "classes";
 pub(super) const OPERATION: &str = "operation";
 pub(super) const PATTERN: &str = "pattern";
 
+/// A label of figures of `shmem-tail` only.
+pub(super) const CONGESTOR: &str = "congestor";
+/// Another quantile of a latency that `shmem-tail` measures.
+pub(super) const LATENCY: &str = "shmem_latency_us";
+/// The phase or pattern without congestors.
+pub(super) const ISOLATED: &str = "isolated";
+
 /// Returns the name of what congestors do.
 const fn pattern_name(pattern: Option<ShmemPattern>) -> &'static str {
     match pattern {
-        None => "isolated",
+        None => ISOLATED,
         Some(pattern) => pattern.name(),
     }
 }
