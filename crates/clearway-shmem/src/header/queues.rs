@@ -63,7 +63,7 @@ const TYPES: &str = "\
 typedef struct shmemx_queue *shmemx_queue_t;
 #define SHMEMX_QUEUE_INVALID ((shmemx_queue_t) 0)
 
-/* The configuration of a queue. Where a field has two names, the second is that of another source. */
+/* The configuration of a queue. Zeros are the defaults. Where a field has two names, the second is that of the extension by service classes. */
 typedef struct shmem_queue_config {
     shmemx_queue_type_t qtype;
     __extension__ union {
@@ -74,7 +74,7 @@ typedef struct shmem_queue_config {
     uint64_t max_bytes;   /* data queues: limit of bytes buffered from one PE to another; 0: 64 KiB */
     shmemx_qos_t qos_class; /* used by QOS queues, and where mask has SHMEMX_QCFG_QOS */
     double timeout_flush; /* longest wait of an element, in seconds; 0: the default of the class */
-    shmemx_op_type_t op_type; /* hints */
+    shmemx_op_type_t op_type; /* a hint, which this library does not use; so is pe_type */
     shmemx_pe_type_t pe_type;
     __extension__ union {
         size_t elem_size; /* data queues: bytes of an element; 0: any */
@@ -100,10 +100,10 @@ typedef struct shmem_queue_attrib {
     uint64_t reserved[2];
 } shmemx_queue_attr_t;
 
-/* The class that a context asked for, and the one that it got. */
+/* The requested and the granted class of a context. */
 typedef struct {
-    shmemx_qos_t asked;
-    shmemx_qos_t granted; /* never above the class asked for */
+    shmemx_qos_t asked;   /* the requested class */
+    shmemx_qos_t granted; /* never above the requested class */
     int mark;             /* the DSCP of its packets; -1: no packets */
     int reserved[5];
 } shmemx_grant_t;
@@ -122,10 +122,35 @@ typedef struct {
     void *fetch;        /* destination of fetched values, valid after a flush of the queue */
     uint64_t *sig_addr; /* signal sent after all operations pushed to the PE; null: none */
     uint64_t signal;
-    int sig_op;
+    int sig_op; /* SHMEM_SIGNAL_SET or SHMEM_SIGNAL_ADD */
     long reserved[4];
 } shmemx_qop_t;
 
+";
+
+/// What the functions do, in front of their prototypes.
+const CALLS: &str = "\
+/*
+ * Functions return 0; SHMEMX_EAGAIN if a queue is full or empty, and nothing was done; SHMEMX_EINVAL if an argument is
+ * wrong, and nothing was done: with SHMEM_DEBUG=1 the library then prints why. Exceptions are named below. The source of a
+ * push may be reused at once.
+ *
+ *   create         creates a communication queue or QOS queue (local), or a data queue (collective over the team)
+ *   destroy        destroys a queue without outstanding elements; collective for a data queue
+ *   push           pushes a put, get or atomic operation (shmemx_op_type_t)
+ *   push_op        pushes any operation, and a signal behind it
+ *   fence          orders pushes before it and after it to the same PE
+ *   flush          completes all pushes; collective for a data queue
+ *   flush_nbi      starts a flush, and writes its ticket
+ *   test           returns 1 if the flush of the ticket is complete, else 0
+ *   progress       sends old elements, applies arrived ones; returns the number of outstanding elements
+ *   data_push      pushes elements to a PE, all or none
+ *   data_pop       pops elements of the PE *pe, or of any with SHMEMX_PE_ANY: then *pe becomes their PE
+ *   data_advance   tells whether this PE is done (has no more to push); returns a shmemx_queue_state_t
+ *   data_size      writes the bytes that wait here from a PE, and those pushed to it that it has not popped
+ *   attr           writes attributes and statistics
+ *   ctx_granted    writes the requested and the granted class of a context
+ */
 ";
 
 /// `shmemx_queue.h`.
@@ -146,6 +171,7 @@ pub(super) fn own(all: &[Function]) -> String {
     }
     body.push('\n');
     body.push_str(TYPES);
+    body.push_str(CALLS);
     body.push_str("#ifdef __cplusplus\nextern \"C\" {\n#endif\n");
     body.push_str(&prototypes(all, |function| function.name.clone()));
     body.push_str(&prototypes(all, Function::profiling_name));
