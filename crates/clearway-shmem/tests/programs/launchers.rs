@@ -53,6 +53,27 @@ fn hydra__its_pes_find_each_other_on_two_hosts() {
     });
 }
 
+/// A program of two words, as for the hosts of a lab, and a host whose name is its loopback address.
+#[test]
+fn oshrun__another_program_than_ssh_gets_two_words_and_its_pes_find_each_other() {
+    if let Some(reason) = two_hosts::missing(&[]) {
+        println!("skipped: OpenSHMEM programs on two hosts without ssh ({reason})");
+        return;
+    }
+    let script = format!(
+        "printf '127.0.0.1 localhost n1\\n192.0.2.2 n2\\n' >hosts
+printf '#!/bin/sh\\n[ $# = 2 ] || exit 9\\nexec {{directory}}/agent \"$1\" \"$2\"\\n' >on-host
+chmod +x on-host
+printf 'n1 slots=2\\nn2 slots=2\\n' >four
+{}/bin/oshrun --launcher here -n 4 --rsh ./on-host --hostfile four {}
+",
+        prefix().display(),
+        program_of("counting.c").display()
+    );
+    let output = two_hosts::run("rsh", &script, &[]);
+    assert!(output.status.success(), "{}", said(&output));
+}
+
 /// Runs programs on two hosts. `launch` returns the launcher's command for a number of PEs on each
 /// host and a number in all.
 fn run_on_two_hosts(name: &str, launch: impl Fn(u32, u32) -> String) {
