@@ -103,9 +103,13 @@ fn oshcc__shows_its_command() {
 #[test]
 fn program__wrong_variables_end_it_with_one_sentence() {
     let program = program_of("memory.c");
-    for (name, value, works) in
-        [("SHMEM_SYMMETRIC_SIZE", "many", "number of bytes"), ("SHMEM_STATICS", "some", "private")]
-    {
+    for (name, value, works) in [
+        ("SHMEM_SYMMETRIC_SIZE", "many", "number of bytes"),
+        ("SHMEM_STATICS", "some", "private"),
+        ("SHMEM_CLASS", "HIGH", "high, medium, low or scavenger"),
+        ("SHMEM_WIRE", "tcp", "auto, udp or ofi"),
+        ("SHMEMX_QUEUE_THRESHOLD", "1e12", "bytes as in 4096 or 4k"),
+    ] {
         let output = oshrun(1).env(name, value).arg(&program).output().expect("oshrun");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let sentences: Vec<&str> = text.lines().filter(|line| line.contains(name)).collect();

@@ -163,6 +163,21 @@ fn leaving__a_pe_that_is_killed_ends_all_with_one_sentence() {
     assert_eq!(output.stderr.iter().filter(|byte| **byte == b'\n').count(), 1, "{text}");
 }
 
+#[test]
+fn killed__a_far_pe_ends_all_with_one_sentence_whatever_they_do() {
+    let program = program_of("killed.c");
+    for state in ["push", "flush", "data", "advance", "barrier"] {
+        let began = Instant::now();
+        let mut command = oshrun(2);
+        command.env("SHMEM_NEAR", "1").env("SHMEM_WIRE", "udp");
+        let output = command.arg(&program).arg(state).output().expect("oshrun");
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(137), "{state}: {text}");
+        assert_eq!((text.lines().count(), text.matches("signal: 9").count()), (1, 1), "{text}");
+        assert!(began.elapsed() < Duration::from_secs(3), "{state}: {:?}", began.elapsed());
+    }
+}
+
 /// A child holds the connections of its parent, whose end the launcher knows all the same.
 #[test]
 fn leaving__a_child_that_lives_on_does_not_delay_the_end() {
