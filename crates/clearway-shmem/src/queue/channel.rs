@@ -409,7 +409,9 @@ impl Member {
 pub fn push(handle: usize, source: Caller, elements: Elements, pe: i32) -> Result<i32, Fault> {
     with(handle, elements, source, |job, data, bytes| {
         if data.ending.is_complete() {
-            return refuse(job, || "all members were done with the queue".to_owned());
+            return refuse(job, || {
+                "the queue is complete: shmemx_queue_data_advance returned 0".to_owned()
+            });
         }
         let pushed = match usize::try_from(pe) {
             Ok(pe) => data.push(job, source, bytes, pe),
@@ -421,9 +423,11 @@ pub fn push(handle: usize, source: Caller, elements: Elements, pe: i32) -> Resul
                 job.ask();
                 Ok(EAGAIN)
             }
-            ChannelPush::Never => {
-                refuse(job, || format!("PE {pe} is none, or never has room for {bytes} bytes"))
-            }
+            ChannelPush::Never => refuse(job, || {
+                format!(
+                    "PE {pe} is not in the queue's team, or {bytes} bytes are more than `max_bytes`"
+                )
+            }),
         }
     })
 }
@@ -438,7 +442,7 @@ pub fn pop(handle: usize, dest: Caller, elements: Elements, pe: i32) -> Result<(
     let popped = with(handle, elements, dest, |job, data, bytes| {
         let asked = usize::try_from(pe).ok();
         if asked.map_or(pe != PE_ANY, |asked| asked >= data.members.len()) {
-            return refuse(job, || format!("PE {pe} is none of the queue's team"));
+            return refuse(job, || format!("PE {pe} is not in the queue's team"));
         }
         match data.pop(job, dest, bytes, asked) {
             Some(index) => source = index as i32,
@@ -469,7 +473,7 @@ pub fn sizes(handle: usize, pe: i32) -> Result<(i32, [u64; 2]), Fault> {
             usize::try_from(pe).ok().zip(data.as_ref()).and_then(|(pe, data)| data.sizes(pe));
         match sizes {
             Some((incoming, outgoing)) => found = [incoming, outgoing],
-            None => return refuse(job, || format!("PE {pe} is none of the queue's team")),
+            None => return refuse(job, || format!("PE {pe} is not in the queue's team")),
         }
         Ok(0)
     };
@@ -489,7 +493,7 @@ pub fn advance(handle: usize, pushing: Pushing) -> Result<i32, Fault> {
     job.ask();
     match &mut *queue.data() {
         Some(data) => Ok(data.advance(job, pushing)),
-        None => refuse(job, || "the queue has no data".to_owned()),
+        None => refuse(job, || "the queue is no data queue".to_owned()),
     }
 }
 
@@ -509,7 +513,7 @@ fn with(
         }
         Some(_) if bytes == 0 => Ok(0),
         _ => refuse(job, || {
-            "elements of the queue have another size, or the pointer is null".to_owned()
+            "the elements are not of the queue's `elem_size`, or the pointer is null".to_owned()
         }),
     }
 }

@@ -309,7 +309,7 @@ fn push_any(
     let job = job::get()?;
     let queue = find!(job, handle, COMM);
     let Some(target) = queue.world_pe(pe) else {
-        return refuse(job, || format!("PE {pe} is none of the queue's team"));
+        return refuse(job, || format!("PE {pe} is not in the queue's team"));
     };
     if let Some(answer) = refuse_beyond(job, queue, target, elements.count)? {
         return Ok(answer);
@@ -318,7 +318,13 @@ fn push_any(
         let done = match op {
             OP_PUT => queue.put(job, target, ends, elements),
             OP_GET => queue.get(job, target, ends, elements),
-            _ => return refuse(job, || format!("operation {op} is none of these elements")),
+            _ => {
+                return refuse(job, || {
+                    format!(
+                        "`op` is {op}, which elements of this type do not have; arithmetic needs integers of 4 or 8 bytes"
+                    )
+                });
+            }
         };
         queue.count_direct(elements.count);
         return answer(job, done);
@@ -358,7 +364,7 @@ fn answer_of(job: &Job, admission: Admission, count: usize) -> Result<Option<i32
         Admission::Room => Ok(None),
         Admission::Full => Ok(Some(EAGAIN)),
         Admission::Never => {
-            refuse(job, || format!("{count} elements are more than the queue ever holds")).map(Some)
+            refuse(job, || format!("{count} elements are more than `max_elems`")).map(Some)
         }
     }
 }
@@ -440,6 +446,14 @@ struct Updates {
 }
 
 impl Updates {
+    #[cold]
+    fn no_words(&self) -> String {
+        let (address, Elements { size, count, .. }) = (self.dest.raw(), self.elements);
+        format!(
+            "`dest` is {address:#x}: there are no {count} aligned symmetric words of {size} bytes"
+        )
+    }
+
     /// Pushes the updates to the stream of a far PE in the queue's class, which aggregates them.
     #[inline(never)]
     fn push_far(
@@ -454,7 +468,7 @@ impl Updates {
         let object = match target {
             Ok(Reach::Far(object)) if self.dest.raw().is_multiple_of(size) => object,
             Ok(Reach::Nothing) => return Ok(0),
-            _ => return refuse(job, || "`dest` has no such aligned symmetric words".to_owned()),
+            _ => return refuse(job, || self.no_words()),
         };
         let object = object.in_class(queue.far_class());
         for index in 0..count {
@@ -480,12 +494,7 @@ impl Updates {
         let place = job.segments.place(self.dest, self.elements.bytes(), self.target);
         let Some(place) = place.filter(|place| count == 0 || place.pointer().addr() % size == 0)
         else {
-            let address = self.dest.raw();
-            return refuse(job, || {
-                format!(
-                    "`dest` is {address:#x}: there are no {count} aligned symmetric words of {size} bytes"
-                )
-            });
+            return refuse(job, || self.no_words());
         };
         let gathers = queue.gathers();
         if gathers && let Some(answer) = answer_of(job, queue.admit(job, count)?, count)? {
@@ -583,7 +592,7 @@ pub fn push_operation(handle: usize, operation: &QueueOperation) -> Result<i32, 
     let queue = find!(job, handle, COMM);
     let QueueOperation { op, pe, elements, ends, .. } = *operation;
     let Some(target) = queue.world_pe(pe) else {
-        return refuse(job, || format!("PE {pe} is none of the queue's team"));
+        return refuse(job, || format!("PE {pe} is not in the queue's team"));
     };
     let has_signal = operation.signal.raw() != 0;
     if has_signal {
@@ -593,7 +602,10 @@ pub fn push_operation(handle: usize, operation: &QueueOperation) -> Result<i32, 
             return refuse(job, || fault.sentence());
         }
         if !matches!(operation.signal_op, SIGNAL_SET | SIGNAL_ADD) {
-            return refuse(job, || "`sig_op` is neither set nor add".to_owned());
+            let how = operation.signal_op;
+            return refuse(job, || {
+                format!("`sig_op` is {how}; use SHMEM_SIGNAL_SET or SHMEM_SIGNAL_ADD")
+            });
         }
     }
     let done = match op {

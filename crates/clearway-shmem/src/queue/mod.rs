@@ -481,7 +481,10 @@ macro_rules! find {
             Some(queue) => queue,
             None => {
                 return refuse($job, || {
-                    format!("{:#x} is no queue for this call; it may have been destroyed", $handle)
+                    format!(
+                        "`queue` is {:#x}: this thread has no queue of this handle that takes the call; it may have been destroyed",
+                        $handle
+                    )
                 });
             }
         }
@@ -503,7 +506,7 @@ pub fn create(team: Team, config: &QueueConfig) -> Result<(i32, usize), Fault> {
     let kind = usize::try_from(config.kind).ok().and_then(|kind| KINDS.get(kind).copied());
     let class = usize::try_from(config.class).ok().and_then(|class| QueueClass::ALL.get(class));
     let (Some(kind), Some(class)) = (kind, class) else {
-        return refused("a queue is of kind 0 to 2, and of class 0 to 3");
+        return refused("`qtype` or `qos_class` is wrong; use types 0 to 2 and classes 0 to 3");
     };
     // A configuration of zeros requests no class, although 0 is the highest.
     let class = if config.has_class || kind == QueueUse::Qos { *class } else { QueueClass::Medium };
@@ -511,13 +514,13 @@ pub fn create(team: Team, config: &QueueConfig) -> Result<(i32, usize), Fault> {
         0 => false,
         1 if job::query_thread()? == THREAD_MULTIPLE => true,
         1 => return refused("a shared queue needs SHMEM_THREAD_MULTIPLE"),
-        _ => return refused("a queue is exclusive, 0, or shared, 1"),
+        _ => return refused("`sharing_model` is wrong; use 0 (exclusive) or 1 (shared)"),
     };
     let Ok((entry, members)) = job.teams.get(team) else {
-        return refused("the team is no team of this PE");
+        return refused("`team` is no team of this PE");
     };
     let Some((number, handle)) = job.queues.take(job.segments.pes(), kind) else {
-        return refused("all queues are used; destroy some");
+        return refused("this PE has no handle left for a queue; destroy one");
     };
     let queue = job.queues.table[number].get().expect("taken just now");
     queue.set_members(members);
@@ -541,7 +544,9 @@ pub fn create(team: Team, config: &QueueConfig) -> Result<(i32, usize), Fault> {
         *queue.data() = made;
         if !is_made {
             job.queues.release(queue);
-            return refused("a PE of the team has no room for the queue, or asks for another one");
+            return refused(
+                "a PE of the team lacks memory for the queue, or gave another `config`",
+            );
         }
     }
     Ok((0, handle))

@@ -44,8 +44,8 @@ fn queues__with_debug_a_mistake_is_one_sentence() {
     assert!(output.status.success(), "{text}");
     for part in [
         "PE 0: queue: a shared queue needs SHMEM_THREAD_MULTIPLE",
-        "operation 99 is none of these elements",
-        "is no queue for this call; it may have been destroyed",
+        "`op` is 99, which elements of this type do not have",
+        "that takes the call; it may have been destroyed",
     ] {
         assert!(text.contains(part), "no `{part}` in {text}");
     }
