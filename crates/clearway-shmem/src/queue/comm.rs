@@ -595,18 +595,9 @@ pub fn push_operation(handle: usize, operation: &QueueOperation) -> Result<i32, 
         return refuse(job, || format!("PE {pe} is not in the queue's team"));
     };
     let has_signal = operation.signal.raw() != 0;
-    if has_signal {
-        // Nothing is done where the signal cannot be.
-        let word = job.word::<u64>(Context::DEFAULT, operation.signal, target as i32, "sig_addr");
-        if let Err(fault) = word {
-            return refuse(job, || fault.sentence());
-        }
-        if !matches!(operation.signal_op, SIGNAL_SET | SIGNAL_ADD) {
-            let how = operation.signal_op;
-            return refuse(job, || {
-                format!("`sig_op` is {how}; use SHMEM_SIGNAL_SET or SHMEM_SIGNAL_ADD")
-            });
-        }
+    // Nothing is done where the signal cannot be.
+    if has_signal && let Some(sentence) = operation.wrong_signal(job, target) {
+        return refuse(job, || sentence);
     }
     let done = match op {
         OP_IPUT | OP_IGET => {
@@ -662,6 +653,15 @@ pub fn push_operation(handle: usize, operation: &QueueOperation) -> Result<i32, 
 }
 
 impl QueueOperation {
+    /// Returns what is wrong with the signal, if anything is.
+    fn wrong_signal(&self, job: &'static Job, target: usize) -> Option<String> {
+        let word = job.word::<u64>(Context::DEFAULT, self.signal, target as i32, "sig_addr");
+        let how = self.signal_op;
+        let is_known = matches!(how, SIGNAL_SET | SIGNAL_ADD);
+        let unknown = || format!("`sig_op` is {how}; use SHMEM_SIGNAL_SET or SHMEM_SIGNAL_ADD");
+        word.err().map(|fault| fault.sentence()).or_else(|| (!is_known).then(unknown))
+    }
+
     fn strided(&self, target: i32) -> Result<(), Fault> {
         let (dst, sst) = self.strides;
         let Elements { size, count, .. } = self.elements;
