@@ -1,12 +1,14 @@
 //! A server: a log and its store for mounts of other hosts.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use clearway_proto::base::Class;
 use clearway_runtime::waiting::Waitable;
 
 use super::session::{ServiceCounts, Session, SessionEnd, SessionFiles};
@@ -39,6 +41,8 @@ pub struct ClientAcceptor {
 struct ServiceShared {
     engine: Arc<Engine>,
     counts: Arc<ServiceCounts>,
+    /// Sessions of each client, those included whose files are kept.
+    sessions: Mutex<BTreeMap<ClientName, u32>>,
     is_ending: Mutex<bool>,
     ends: Condvar,
 }
@@ -74,6 +78,7 @@ impl StagingServer {
         let shared = Arc::new(ServiceShared {
             engine,
             counts: Arc::default(),
+            sessions: Mutex::default(),
             is_ending: Mutex::new(false),
             ends: Condvar::new(),
         });
@@ -126,6 +131,10 @@ impl StagingServer {
 }
 
 impl ServiceShared {
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<ClientName, u32>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits for some time, or until the server ends.
     fn wait(&self, time: Duration) {
         let ending = self.is_ending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,7 +143,45 @@ impl ServiceShared {
     }
 }
 
+/// What a client that left has open, until it is forgotten.
+#[must_use = "forget them in the end"]
+pub struct ClientRemains {
+    shared: Arc<ServiceShared>,
+    client: ClientName,
+    files: Arc<SessionFiles>,
+}
+
+impl ClientRemains {
+    /// Waits for [`GRACE`], or until the server ends, and closes the files: the client may connect
+    /// again, and wants to find those without a name.
+    pub fn forget(self) {
+        self.shared.wait(GRACE);
+    }
+}
+
+impl Drop for ClientRemains {
+    fn drop(&mut self) {
+        Session::close_files(&self.shared.engine, &self.files);
+        let mut sessions = self.shared.sessions();
+        if let Some(count) = sessions.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                sessions.remove(&self.client);
+            }
+        }
+    }
+}
+
 impl ClientAcceptor {
+    /// Returns whether no client has, or had, a name: calls of a new client must not be taken for
+    /// those of another.
+    pub fn is_free(&self, client: ClientName) -> bool {
+        let is_unused = |core: &mut crate::engine::Core| {
+            Class::ALL.iter().all(|class| core.state().highest(client.of_class(*class)) == 0)
+        };
+        !self.shared.sessions().contains_key(&client) && self.shared.engine.look(is_unused)
+    }
+
     /// Serves a client over a wire until it leaves or is lost; `link` is readable when it closes
     /// its connection. An earlier connection of the same client ends by itself.
     ///
@@ -146,7 +193,7 @@ impl ClientAcceptor {
         user: User,
         wire: Box<dyn Waitable + Send>,
         link: OwnedFd,
-    ) -> Result<(), FsError> {
+    ) -> Result<ClientRemains, FsError> {
         let counts = Arc::clone(&self.shared.counts);
         counts.clients.fetch_add(1, Ordering::Relaxed);
         counts.clients_ever.fetch_add(1, Ordering::Relaxed);
@@ -159,15 +206,14 @@ impl ClientAcceptor {
             client,
             files: Arc::clone(&files),
         };
+        *self.shared.sessions().entry(client).or_insert(0) += 1;
+        let remains = ClientRemains { shared: Arc::clone(&self.shared), client, files };
         let ended = session.run(wire, link, WINDOW);
         counts.clients.fetch_sub(1, Ordering::Relaxed);
-        if let Ok(SessionEnd::Lost(cause)) = &ended {
+        if let SessionEnd::Lost(cause) = ended? {
             (self.report)(&format!("client {:x} is lost: {cause}", client.number()));
         }
-        // The client may connect again, and wants to find its files without names.
-        self.shared.wait(GRACE);
-        Session::close_files(&self.shared.engine, &files);
-        ended.map(drop)
+        Ok(remains)
     }
 
     /// Returns what was counted.

@@ -119,7 +119,8 @@ impl TestService {
         self.links.lock().expect("no panic").extend([other, server_other]);
         let user = user.clone();
         let session = std::thread::spawn(move || {
-            acceptor.serve(client, user, there, server_link.into()).expect("a wire with all");
+            let remains = acceptor.serve(client, user, there, server_link.into());
+            remains.expect("a wire with all").forget();
         });
         self.sessions.lock().expect("no panic").push(session);
         Some(ServerConnection { wire: here, link: OwnedFd::from(link), log })
@@ -328,6 +329,25 @@ fn user__a_person_does_what_its_rights_allow() {
     assert_eq!(refused(make), Some(Errno::PERM), "in the name of another");
     assert_eq!(alice.read(secret, 0, 100).expect("own"), b"private");
     drop((alice, mallory, root));
+    service.stop();
+}
+
+#[test]
+fn is_free__a_name_that_a_client_has_or_had_is_not() {
+    let service = TestService::new();
+    let (name, other) = (ClientName::new(0, 9), ClientName::new(0, 11));
+    let is_free = |name| {
+        let server = service.server.lock().expect("no panic");
+        server.as_ref().expect("a server").acceptor().is_free(name)
+    };
+    assert!(is_free(name));
+    let client = TestClient::new(&service, 9, User::Host);
+    client.create(InodeId::ROOT, "file");
+    assert!(!is_free(name) && is_free(other));
+    drop(client);
+    service.stop();
+    service.start();
+    assert!(!is_free(name), "its calls are in the log");
     service.stop();
 }
 

@@ -136,11 +136,12 @@ impl MountConnector {
         })?;
         let Welcome { log, uid } = next(&mut receiver)?;
         let log = u128::from_str_radix(&log, 16).context("the server sent no name of a log")?;
+        let is_new = self.client.is_none();
         let client = match self.client {
             Some(client) => client,
             None => {
                 let drawn = keys::random::<4>().context("the system has no randomness")?;
-                *self.client.insert(ClientName::new(uid, u32::from_le_bytes(drawn)))
+                ClientName::new(uid, u32::from_le_bytes(drawn))
             }
         };
         let local = local_address(&stream)?;
@@ -159,6 +160,7 @@ impl MountConnector {
         let location = port.location();
         let join = Join {
             client: client.number(),
+            is_new,
             session,
             secret,
             far: self.far,
@@ -167,6 +169,7 @@ impl MountConnector {
         send(&mut sender, &join)?;
         let there = match next(&mut receiver)? {
             Joined::At(there) => *there,
+            Joined::Taken => return Err(anyhow!("the drawn name of this client is taken; mount again").into()),
             Joined::Refused(why) => return Err(Failure { is_final: true, why: anyhow!(why) }),
         };
         let setup = WireSetup {
@@ -177,6 +180,7 @@ impl MountConnector {
         };
         let wire = port.open(&request, &setup, stream.as_fd()).map_err(|why| anyhow!(why))?;
         stream.set_read_timeout(None).context("cannot wait for the end of the server")?;
+        self.client = Some(client);
         // The server's silence: the ends of a sealed link are not needed any more.
         Ok(ServerConnection { wire: wire.wire, link: stream.into(), log })
     }

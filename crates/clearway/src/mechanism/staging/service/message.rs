@@ -24,8 +24,9 @@ pub(super) struct Welcome {
 /// What a client says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Join {
-    /// The name of the client.
+    /// The name of the client, and whether it has just drawn it.
     pub(super) client: u64,
+    pub(super) is_new: bool,
     /// The number of the wire.
     pub(super) session: u64,
     /// The secret of the wire's keys.
@@ -39,6 +40,8 @@ pub(super) struct Join {
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Joined {
     At(Box<EndLocation>),
+    /// Another client has the name: draw one more.
+    Taken,
     Refused(String),
 }
 

@@ -221,7 +221,7 @@ impl ServiceDoor {
             named = found.map(|key| key.user.clone());
             found.map(|key| key.secret.clone())
         };
-        let Some((mut sender, mut receiver, _place)) =
+        let Some((mut sender, mut receiver, place)) =
             visitor.answer_by(&PROTOCOL, secret_of).map_err(sentence)?
         else {
             return Ok(());
@@ -235,6 +235,9 @@ impl ServiceDoor {
             send(&mut sender, &Joined::Refused(why.to_owned()))?;
             bail!(why);
         };
+        if join.is_new && !self.acceptor.is_free(client) {
+            return send(&mut sender, &Joined::Taken);
+        }
         let address = local_address(&stream)?;
         let far = match join.far {
             far @ (RemoteTransport::Udp | RemoteTransport::Ofi) => far,
@@ -259,7 +262,10 @@ impl ServiceDoor {
         };
         let wire = port.open(&request, &setup, stream.as_fd()).map_err(|why| anyhow!(why))?;
         stream.set_read_timeout(None).context("cannot wait for the end of the client")?;
-        self.acceptor.serve(client, user, wire.wire, stream.into())?;
+        let remains = self.acceptor.serve(client, user, wire.wire, stream.into())?;
+        // Another client may have the place meanwhile.
+        drop(place);
+        remains.forget();
         Ok(())
     }
 }
