@@ -160,6 +160,8 @@ fn build__by_time_each_microslice_is_where_its_start_says_whatever_is_lost_befor
             assert_eq!(account(input, "offered"), Some(offered.len() as u64), "{told}");
             assert_eq!(account(input, "built"), Some(unique.len() as u64), "{policy}: {told}");
         }
+        // One would start at 50.0 ms, in the overlap behind the last timeslice; 50.12 ms is not.
+        assert_eq!((account(0, "short"), account(2, "short")), (Some(1), Some(0)), "{told}");
         assert_eq!(account(1, "repeated"), Some(2));
         assert_eq!(account(1, "missing"), Some(23 + 4), "{told}");
         assert_eq!(account(3, "missing"), Some(299), "{told}");
@@ -195,6 +197,11 @@ fn build__by_time_what_cannot_be_together_is_refused() {
             "--duration 0ms",
             "--duration and --microslice are longer than nothing, as in --duration 10ms",
         ),
+        (
+            "--duration 1ns",
+            "--duration 1ns makes up to 60000000000 timeslices of one gap of 60s (--max-gap); 60us and longer works",
+        ),
+        ("--duration 999ns --max-gap 1us", "1us and longer works"),
         ("--source-rate 1Mb/s", "--source-rate and --source-buffer are for --source pattern"),
     ];
     for (flags, sentence) in mistakes {

@@ -143,6 +143,16 @@ pub struct SliceCut {
     pub faults: CutFaults,
     /// Microslices that its core lacks because the source had none there.
     pub missing: u64,
+    /// Microslices that its core lacks because the source dropped them.
+    pub dropped: u64,
+}
+
+impl SliceCut {
+    /// Returns whether it is marked as lacking microslices although none is counted in its core:
+    /// an overlap lacks some, or the source never showed the step from which to count.
+    pub const fn is_short(&self) -> bool {
+        self.faults.has(CutFaults::MISSING) && self.missing == 0 && self.dropped == 0
+    }
 }
 
 /// Cuts the stream of one input.
@@ -387,6 +397,7 @@ impl Slicer {
             core: up_to(begin)..up_to(core_end),
             faults,
             missing: core_end.saturating_sub(self.end().max(begin)),
+            dropped: 0,
         })
     }
 
@@ -402,7 +413,9 @@ impl Slicer {
             |time: u64| self.first + self.starts.partition_point(|start| *start < time) as u64;
         let microslices = number(span.start)..number(span.end);
         let mut faults = self.faults.get(&self.next).copied().unwrap_or_default();
-        if microslices.is_empty() || self.lacking(&span).0 > 0 {
+        // No source has anything before the first timeslice.
+        let begin = span.start.max(rule.start_of(self.origin?));
+        if microslices.is_empty() || self.lacking(&(begin..span.end)).0 > 0 {
             faults.0 |= CutFaults::MISSING.0;
         }
         let (lacking, dropped) = self.lacking(&core);
@@ -412,6 +425,7 @@ impl Slicer {
             core: number(core.start)..number(core.end),
             faults,
             missing: lacking.saturating_sub(dropped),
+            dropped,
         })
     }
 

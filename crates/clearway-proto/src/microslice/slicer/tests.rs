@@ -95,6 +95,21 @@ fn peek__what_the_source_lacks_is_counted_where_it_would_be() {
 }
 
 #[test]
+fn is_short__where_only_an_overlap_lacks_microslices() {
+    let rule = TimeSlices { before: Nanos(30), after: Nanos(30), ..RULE };
+    let mut slicer = slicer(TimeSlices { step: Some(Nanos(10)), ..rule }, 5);
+    // From 500 to 790 without 610: of timeslices 5 and 6, in the core of the second.
+    let there = (50..80).map(|number| 10 * number).filter(|start| *start != 610);
+    let mut cuts = cut(&mut slicer, there);
+    slicer.finish();
+    cuts.extend(drain(&mut slicer, 0));
+    let is_marked = cuts.iter().map(|cut| cut.faults.has(CutFaults::MISSING));
+    assert_eq!(is_marked.collect::<Vec<_>>(), [true, true, true], "nothing lacks before 500");
+    assert_eq!(cuts.iter().map(SliceCut::is_short).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(cuts.iter().map(|cut| cut.missing).collect::<Vec<_>>(), [0, 1, 0]);
+}
+
+#[test]
 fn dropped__what_the_source_dropped_is_not_missing_at_it() {
     let mut slicer = slicer(TimeSlices { step: Some(Nanos(20)), ..RULE }, 0);
     cut(&mut slicer, [0, 20]);

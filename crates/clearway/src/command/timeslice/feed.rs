@@ -28,6 +28,10 @@ const DURATION: Nanos = Nanos::from_millis(40);
 const MAX_GAP: Nanos = Nanos::from_secs(60);
 /// How long a silent input is waited for: FLESnet's builders publish without it after as long.
 const SILENCE: Nanos = Nanos::from_secs(1);
+/// The shortest timeslice: a hundredth of FLESnet's usual microslice.
+const DURATION_LEAST: Nanos = Nanos::from_micros(1);
+/// Empty timeslices of one gap at most: seconds of the work of a run.
+const GAP_TIMESLICES_MAX: u64 = 1_000_000;
 
 /// What a detector holds: FLESnet's readout has as much for each channel at least.
 const DETECTOR_BUFFER: Bytes = Bytes(64 << 20);
@@ -291,6 +295,16 @@ impl ShapeFlags {
         };
         if times.duration.0 == 0 || times.step == Some(Nanos(0)) {
             bail!("--duration and --microslice are longer than nothing, as in --duration 10ms");
+        }
+        let least = Nanos(times.max_gap.0.div_ceil(GAP_TIMESLICES_MAX)).max(DURATION_LEAST);
+        if times.duration < least {
+            bail!(
+                "--duration {} makes up to {} timeslices of one gap of {} (--max-gap); {} and longer works",
+                Time(times.duration),
+                times.max_gap.0 / times.duration.0,
+                Time(times.max_gap),
+                Time(least)
+            );
         }
         Ok(SliceRule::ByTime(times))
     }

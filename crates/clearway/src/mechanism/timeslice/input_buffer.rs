@@ -366,6 +366,7 @@ impl InputBuffer {
             given: cut.core.end - cut.core.start,
             bytes: to - from,
             missing: cut.missing,
+            short: u64::from(cut.is_short()),
             ..SourceCounts::default()
         }
     }

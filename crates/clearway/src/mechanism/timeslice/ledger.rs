@@ -11,8 +11,11 @@
 //!   overflowed   dropped by the source, because the input had no room
 //! ```
 //! *Missing* microslices are in no account: the source did not offer them, but there is a gap where
-//! they would start. The number of microslices offered to an input that died is unknown; timeslices
-//! without this input are counted instead.
+//! they would start. An input that died tells nothing: its entry has only what builders counted.
+//!
+//! Each timeslice that is marked as incomplete has a count that says why: `missing`, `overflowed`,
+//! `late`, `absent`, `corrupt`, or `short`, which counts contributions that lack microslices outside
+//! of the core alone.
 //!
 //! The thread of the source counts the microslices that it offers, the input counts their outcomes,
 //! and builders count those that their sinks got. If the sums of an entry differ, the program has a
@@ -35,6 +38,8 @@ pub(crate) struct SourceCounts {
     pub(crate) bytes: u64,
     /// Not offered, although there is a gap where they would start.
     pub(crate) missing: u64,
+    /// Contributions marked as incomplete whose core lacks nothing that can be counted.
+    pub(crate) short: u64,
     /// Of timeslices in which the input took no part.
     pub(crate) passed: u64,
     /// With the start of one before.
@@ -69,9 +74,14 @@ impl SourceCounts {
         self.overflowed += count;
     }
 
+    /// Returns how many were offered and given to no timeslice, although the input took part.
+    const fn lost(&self) -> u64 {
+        self.repeated + self.late + self.damaged + self.overflowed
+    }
+
     /// Returns how many are in no timeslice although the input took part.
     pub(super) const fn lacking(&self) -> u64 {
-        self.missing + self.repeated + self.late + self.damaged + self.overflowed
+        self.missing + self.lost()
     }
 
     /// Adds `other`.
@@ -80,6 +90,7 @@ impl SourceCounts {
         self.given += other.given;
         self.bytes += other.bytes;
         self.missing += other.missing;
+        self.short += other.short;
         self.passed += other.passed;
         self.repeated += other.repeated;
         self.late += other.late;
@@ -93,6 +104,7 @@ impl SourceCounts {
         self.given += cut.given;
         self.bytes += cut.bytes;
         self.missing += cut.missing;
+        self.short += cut.short;
         self.unused -= cut.given;
     }
 
@@ -101,6 +113,7 @@ impl SourceCounts {
         self.given -= cut.given;
         self.bytes -= cut.bytes;
         self.missing -= cut.missing;
+        self.short -= cut.short;
         self.passed += cut.given;
     }
 
@@ -155,12 +168,15 @@ pub(super) enum BuilderReports {
 pub(crate) struct LedgerEntry {
     /// The rank of the input.
     pub(crate) input: u32,
-    /// Whether the input died, and took what it knew along.
+    /// Whether the input died.
     pub(crate) is_dead: bool,
-    #[serde(flatten)]
-    pub(crate) source: SourceCounts,
+    /// What the input says; nothing if it died.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(crate) source: Option<SourceCounts>,
     pub(crate) built: u64,
-    pub(crate) undelivered: u64,
+    /// Unknown if the input died.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) undelivered: Option<u64>,
     /// Timeslices without the input.
     pub(crate) absent: u64,
     /// Contributions that made no sense.
@@ -189,14 +205,14 @@ impl LedgerEntry {
         let mut entry = Self {
             input,
             is_dead: false,
-            source: source.clone(),
+            source: Some(source.clone()),
             built: known,
-            undelivered,
+            undelivered: Some(undelivered),
             absent,
             corrupt,
             fault: None,
         };
-        let ends = known + undelivered + entry.lost() + source.passed + source.unused;
+        let ends = known + undelivered + source.lost() + source.passed + source.unused;
         entry.fault = if known > source.given || undelivered > 0 && reports == BuilderReports::All {
             Some(format!(
                 "input {input} gave {} microslices and builders have {known} of it",
@@ -213,21 +229,17 @@ impl LedgerEntry {
         entry
     }
 
-    /// Returns what was offered and given to no timeslice, although the input took part.
-    const fn lost(&self) -> u64 {
-        let SourceCounts { repeated, late, damaged, overflowed, .. } = &self.source;
-        *repeated + *late + *damaged + *overflowed
-    }
-
     /// Returns whether all that the source should have offered was built.
-    pub(crate) const fn is_whole(&self) -> bool {
-        let all = self.lost() + self.source.missing + self.undelivered + self.absent + self.corrupt;
-        all == 0 && !self.is_dead && self.fault.is_none()
+    pub(crate) fn is_whole(&self) -> bool {
+        let others = self.undelivered.unwrap_or(0) + self.absent + self.corrupt;
+        let own = self.source.as_ref().map(|source| source.lacking() + source.short);
+        own == Some(0) && others == 0 && self.fault.is_none()
     }
 
     /// Returns the accounts that are no zero, by name.
     pub(crate) fn accounts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let source = &self.source;
+        let none = SourceCounts::default();
+        let source = self.source.as_ref().unwrap_or(&none);
         let all = [
             ("built", self.built),
             ("missing", source.missing),
@@ -237,9 +249,10 @@ impl LedgerEntry {
             ("overflowed", source.overflowed),
             ("passed", source.passed),
             ("unused", source.unused),
-            ("undelivered", self.undelivered),
+            ("undelivered", self.undelivered.unwrap_or(0)),
             ("corrupt contributions", self.corrupt),
             ("timeslices without it", self.absent),
+            ("short timeslices", source.short),
         ];
         all.into_iter().filter(|(_, count)| *count > 0)
     }
@@ -271,11 +284,14 @@ mod tests {
     #[test]
     fn new__sums_that_agree_are_no_fault() {
         let entry = LedgerEntry::new(2, Some(&counts()), built(80), BuilderReports::All);
-        assert_eq!((entry.fault.as_deref(), entry.undelivered, entry.is_whole()), (None, 0, false));
+        assert_eq!(
+            (entry.fault.as_deref(), entry.undelivered, entry.is_whole()),
+            (None, Some(0), false)
+        );
         let entry = LedgerEntry::new(2, Some(&counts()), built(0), BuilderReports::None);
         assert_eq!((entry.fault.as_deref(), entry.built), (None, 80));
         let entry = LedgerEntry::new(2, Some(&counts()), built(70), BuilderReports::Some);
-        assert_eq!((entry.fault.as_deref(), entry.undelivered), (None, 10));
+        assert_eq!((entry.fault.as_deref(), entry.undelivered), (None, Some(10)));
     }
 
     #[test]
@@ -308,8 +324,13 @@ mod tests {
     fn new__what_a_dead_input_was_offered_is_not_known() {
         let built = BuiltCounts { microslices: 7, absent: 3, corrupt: 0 };
         let entry = LedgerEntry::new(1, None, built, BuilderReports::All);
-        assert!(entry.is_dead && entry.fault.is_none());
+        assert!(entry.is_dead && entry.fault.is_none() && !entry.is_whole());
         let accounts: Vec<_> = entry.accounts().collect();
         assert_eq!(accounts, [("built", 7), ("timeslices without it", 3)]);
+        let row = serde_json::to_value(&entry).expect("JSON");
+        let expected = serde_json::json!(
+            {"input": 1, "is_dead": true, "built": 7, "absent": 3, "corrupt": 0}
+        );
+        assert_eq!(row, expected, "no number that nobody knows");
     }
 }
