@@ -206,20 +206,18 @@ impl TurnView for Connections {
         self.journal.round_of(timeslice)
     }
 
-    fn unsent_before(&self, end: u64) -> u64 {
-        let count = |(place, connection): (usize, &BuilderConnection)| {
-            connection
-                .next
-                .map_or(0, |_| self.journal.count(place, connection.position, &self.range, end))
-        };
-        self.all.iter().enumerate().map(count).sum()
+    fn is_relieved(&self, place: usize) -> bool {
+        self.journal.is_relieved(place)
     }
 
-    fn unreleased_before(&self, end: u64) -> u64 {
-        let count = |connection: &BuilderConnection| {
-            connection.sent.partition_point(|sent| sent.turn < end) as u64
-        };
-        self.all.iter().map(count).sum()
+    fn unsent_before(&self, place: usize, end: u64) -> u64 {
+        let connection = &self.all[place];
+        let count = |_| self.journal.count(place, connection.position, &self.range, end);
+        connection.next.map_or(0, count)
+    }
+
+    fn unreleased_before(&self, place: usize, end: u64) -> u64 {
+        self.all[place].sent.partition_point(|sent| sent.turn < end) as u64
     }
 
     fn may_send(&self, place: usize) -> Result<(), Cause> {

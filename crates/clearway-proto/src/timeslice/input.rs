@@ -350,7 +350,7 @@ impl InputNode {
             connection.sent.pop_front();
             connection.ring.release(sent.place.end);
             free = self.connections.supply.release(sent.timeslice).or(free);
-            self.policy.released(cx.now, sent.turn);
+            self.policy.released(cx.now, place, sent.turn);
             self.record.released += 1;
         }
         if let Some(timeslice) = free {

@@ -6,3 +6,4 @@ mod broadcast;
 mod faulty_world;
 mod staging;
 mod timeslice;
+mod timeslice_slow;

@@ -29,7 +29,7 @@ impl Builder {
             self.turn_line(cx, place, member);
         }
         if let Some(policy) = &mut self.policy {
-            policy.redealt(cx.journal.round());
+            policy.redealt(cx.journal.deals());
         }
         self.look_again(cx);
         self.skip(cx.journal);

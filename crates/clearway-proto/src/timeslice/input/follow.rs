@@ -104,7 +104,7 @@ impl InputNode {
         let mut free = None;
         for sent in sent.into_iter().filter(|sent| sent.position < settled) {
             free = self.connections.supply.release(sent.timeslice).or(free);
-            self.policy.released(cx.now, sent.turn);
+            self.policy.released(cx.now, place, sent.turn);
             self.record.released += 1;
         }
         if let Some(timeslice) = free {

@@ -71,6 +71,9 @@ pub(in crate::timeslice) struct Deal {
     pub(in crate::timeslice) from: u64,
     /// How many make a round, in which the builder that weighs most has one.
     pub(in crate::timeslice) round: u64,
+    /// Whether builders share timeslices in other proportions than before, because one of them
+    /// weighs other.
+    pub(in crate::timeslice) is_weighed: bool,
     /// Rounds before these.
     rounds: u64,
 }
@@ -248,6 +251,11 @@ impl Journal {
         self.weights[place]
     }
 
+    /// Returns whether the builder at `place` has fewer turns than at the beginning, and some.
+    pub(in crate::timeslice) fn is_relieved(&self, place: usize) -> bool {
+        (1..self.layout.weights()[place]).contains(&self.weights[place])
+    }
+
     /// Returns the timeslice as of which `position` of the builder at `place` is due: these never
     /// descend.
     pub(in crate::timeslice) fn turn(&self, place: usize, position: u64) -> Option<u64> {
@@ -357,7 +365,12 @@ impl Journal {
                     && !self.is_retired(member)
                     && (1..=WEIGHT_MAX).contains(&weight);
                 match self.role_of(member) {
-                    Some(Role::Builder(place)) if sound => self.weigh(place, weight, from),
+                    Some(Role::Builder(place)) if sound && self.weigh(place, weight, from) => {
+                        self.deals.iter_mut().last().is_some_and(|deal| {
+                            deal.is_weighed = true;
+                            true
+                        })
+                    }
                     _ => false,
                 }
             }
@@ -423,12 +436,14 @@ impl Journal {
 
     /// Remembers the deal of now. A timeslice that was dealt there before and never sent is none.
     fn note_deal(&mut self) {
+        let is_weighed = self.deals.iter().any(|deal| deal.from >= self.from && deal.is_weighed);
         self.deals.retain(|deal| deal.from < self.from);
         let sum: u64 = self.weights.iter().map(|weight| u64::from(*weight)).sum();
         let most = u64::from(self.weights.iter().copied().max().unwrap_or(0)).max(1);
         let before = |deal: &Deal| deal.rounds + (self.from - deal.from).div_ceil(deal.round);
         let rounds = self.deals.last().map_or(0, before);
-        self.deals.push(Deal { from: self.from, round: ((sum + most / 2) / most).max(1), rounds });
+        let round = ((sum + most / 2) / most).max(1);
+        self.deals.push(Deal { from: self.from, round, is_weighed, rounds });
     }
 }
 

@@ -37,6 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{LocalNs, Nanos};
 use crate::clock::ClockExchange;
+use crate::timeslice::membership::Deal;
 
 pub use dfs::{Dfs, SpeedUp};
 pub(super) use dfs::{Director, IntervalReport, Paced, Proposal};
@@ -193,8 +194,9 @@ pub(super) trait Sending: Debug {
     /// Records that what was chosen last was posted; it was due as of timeslice `turn`.
     fn posted(&mut self, now: LocalNs, turn: u64);
 
-    /// Records that a builder has released a contribution that was due as of timeslice `turn`.
-    fn released(&mut self, _now: LocalNs, _turn: u64) {}
+    /// Records that the builder at `place` has released a contribution that was due as of timeslice
+    /// `turn`.
+    fn released(&mut self, _now: LocalNs, _place: usize, _turn: u64) {}
 
     /// Handles a builder's proposal of an interval.
     fn proposed(&mut self, _proposal: Proposal) {}
@@ -259,8 +261,8 @@ pub(super) trait Directing: Debug {
     /// Records that a contribution of the input at `place` has landed.
     fn landed(&mut self, _now: LocalNs, _place: usize, _bytes: u32) {}
 
-    /// Sets how many timeslices a round has from now on.
-    fn redealt(&mut self, _round: u64) {}
+    /// Timeslices are dealt anew, as the last of `deals` says.
+    fn redealt(&mut self, _deals: &[Deal]) {}
 
     /// Records that the input at `place` is out: nothing of it will land.
     fn input_left(&mut self, _place: usize) {}

@@ -93,6 +93,11 @@ impl RoundRobin {
         self.next = self.begin;
     }
 
+    /// Returns the place of the builder that was chosen last.
+    pub(in crate::timeslice) const fn chosen(&self) -> usize {
+        self.chosen
+    }
+
     /// Moves on: what was chosen last was posted.
     pub(in crate::timeslice) fn advance(&mut self) {
         self.next = self.chosen + 1;

@@ -34,12 +34,17 @@ pub(in crate::timeslice) trait TurnView {
     /// Returns the round that `timeslice` is dealt in, of all.
     fn round_of(&self, timeslice: u64) -> u64;
 
-    /// Returns how many contributions that are due before timeslice `end` were not posted.
-    fn unsent_before(&self, end: u64) -> u64;
+    /// Returns whether the builder at `place` has fewer turns than at the beginning, because it was
+    /// too slow for all of them.
+    fn is_relieved(&self, place: usize) -> bool;
 
-    /// Returns how many contributions that were due before timeslice `end` were posted and are not
-    /// released.
-    fn unreleased_before(&self, end: u64) -> u64;
+    /// Returns how many contributions to the builder at `place` that are due before timeslice `end`
+    /// were not posted.
+    fn unsent_before(&self, place: usize, end: u64) -> u64;
+
+    /// Returns how many contributions to the builder at `place` that were due before timeslice
+    /// `end` were posted and are not released.
+    fn unreleased_before(&self, place: usize, end: u64) -> u64;
 
     /// Returns whether the next contribution to the builder at `place` could be posted now.
     ///

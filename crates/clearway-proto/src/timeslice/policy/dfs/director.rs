@@ -11,13 +11,19 @@
 //! less than the median. Stages follow each other as long as they succeed, and until one has failed
 //! each takes half as much again off as the one before. Behind one that failed the duration of the
 //! last one that succeeded is *held* for some intervals, before it is tried again.
+//!
+//! Where builders' shares change, the history begins anew: what intervals took before was the time
+//! of the slowest of them, and its share is another one now.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::mem;
 
+use super::pace::first_since_weighed;
 use super::{Dfs, IntervalReport, Proposal, SpeedUp};
 use crate::base::Nanos;
+use crate::timeslice::membership::Deal;
 use crate::timeslice::policy::Directing;
 use crate::timeslice::policy::{INTERVALS_MAX, IntervalRecord};
 
@@ -72,6 +78,8 @@ pub(in crate::timeslice) struct Director {
     rising: bool,
     /// The duration of the last stage that inputs kept.
     kept: Option<Nanos>,
+    /// The first interval since builders' shares last changed.
+    fresh: u32,
     /// Intervals that are over, for whoever watches.
     over: Vec<IntervalRecord>,
 }
@@ -91,6 +99,7 @@ impl Director {
             step: parameters.speed_up.map_or(0, |speed_up| speed_up.per_mille()),
             rising: true,
             kept: None,
+            fresh: 0,
             over: Vec::new(),
         }
     }
@@ -127,6 +136,9 @@ impl Director {
                 duration: Nanos(duration),
                 proposed: proposal.map(|proposal| (proposal.start, proposal.duration)),
             });
+        }
+        if interval < self.fresh {
+            return;
         }
         self.history.push_back(IntervalMeasurement { duration: Nanos(duration), proposed });
         if self.history.len() > self.parameters.history.max(1) {
@@ -211,8 +223,16 @@ impl Directing for Director {
         self.look_at(report.interval);
     }
 
-    fn redealt(&mut self, round: u64) {
-        self.round = round;
+    fn redealt(&mut self, deals: &[Deal]) {
+        self.round = deals.last().map_or(1, |deal| deal.round);
+        let fresh = first_since_weighed(deals, self.parameters.interval);
+        if fresh != self.fresh {
+            let Self { parameters, round, over, .. } = self;
+            let anew = Self::new(*parameters, 0, *round);
+            let (inputs, open) = (mem::take(&mut self.inputs), mem::take(&mut self.open));
+            let (over, latest) = (mem::take(over), self.latest);
+            *self = Self { inputs, open, over, latest, fresh, ..anew };
+        }
     }
 
     fn input_left(&mut self, place: usize) {
@@ -226,7 +246,7 @@ impl Directing for Director {
     }
 
     fn take_intervals(&mut self) -> Vec<IntervalRecord> {
-        core::mem::take(&mut self.over)
+        mem::take(&mut self.over)
     }
 
     fn proposal(&self) -> Option<Proposal> {

@@ -10,8 +10,15 @@
 //! interval has as many whole rounds as the scheduler's constants say, and ends early where
 //! timeslices were dealt anew. A timeslice that is inherited from a builder that was removed
 //! belongs to the interval that ends there.
+//!
+//! A builder that is too slow for all of its turns has fewer of them from some timeslice on, and
+//! much of what was dealt before to catch up with. It is *relieved*: contributions to it leave in
+//! turn as well, but they count in no interval, so that none waits for it. Where builders' shares
+//! have changed, earlier intervals say nothing about later ones: the next two are as the first two
+//! of all.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 
 use super::{Dfs, IntervalReport, Proposal};
 use crate::base::{LocalNs, Nanos, PeerNs};
@@ -69,6 +76,12 @@ impl IntervalExtent {
     }
 }
 
+/// Returns the first interval since builders' shares last changed.
+pub(super) fn first_since_weighed(deals: &[Deal], interval: u64) -> u32 {
+    let last = deals.iter().rfind(|deal| deal.is_weighed);
+    last.map_or(0, |deal| IntervalExtent::new(deals, interval, deal.from).index)
+}
+
 /// An interval under way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Interval {
@@ -102,6 +115,10 @@ pub(in crate::timeslice) struct Paced {
     asks: bool,
     /// It joined when the others had begun: its own barrier is none of theirs.
     joined: bool,
+    /// Of each builder: whether it counts in intervals.
+    counts: Vec<bool>,
+    /// The first interval since builders' shares last changed.
+    fresh: u32,
     turn: RoundRobin,
     /// None before anything was dealt.
     current: Option<Interval>,
@@ -121,6 +138,8 @@ impl Paced {
             reference: PeerClock::new(DRIFT_MAX),
             asks: false,
             joined: false,
+            counts: Vec::new(),
+            fresh: 0,
             turn: RoundRobin::from(place),
             current: None,
             before: None,
@@ -131,8 +150,13 @@ impl Paced {
     }
 
     /// Returns the interval at `extent`, of which nothing was sent.
-    fn opened(extent: IntervalExtent, proposed: Option<Proposal>, view: &dyn TurnView) -> Interval {
-        let total = view.unsent_before(extent.end);
+    fn opened(
+        &self,
+        extent: IntervalExtent,
+        proposed: Option<Proposal>,
+        view: &dyn TurnView,
+    ) -> Interval {
+        let total = self.sum(|place| view.unsent_before(place, extent.end));
         Interval {
             extent,
             proposed,
@@ -141,6 +165,22 @@ impl Paced {
             unacknowledged: total,
             ..Interval::default()
         }
+    }
+
+    /// Adds up what counts.
+    fn sum(&self, count: impl Fn(usize) -> u64) -> u64 {
+        let places = self.counts.iter().enumerate().filter(|(_, counts)| **counts);
+        places.map(|(place, _)| count(place)).sum()
+    }
+
+    /// Returns whether the builder at `place` counts in intervals.
+    fn counts(&self, place: usize) -> bool {
+        self.counts.get(place).copied().unwrap_or(true)
+    }
+
+    /// Returns whether a proposal for `interval` may rest on other shares than those of now.
+    fn is_stale(&self, interval: u32) -> bool {
+        self.fresh > 0 && (self.fresh..self.fresh.saturating_add(2)).contains(&interval)
     }
 
     /// Returns whether the interval under way is sent, and acknowledged to the gate.
@@ -163,11 +203,12 @@ impl Paced {
                 IntervalExtent::new(view.deals(), self.parameters.interval, current.extent.end);
             // Nobody proposed it in time: like the one before, and right behind it.
             let behind = |last: Proposal| Proposal { start: last.start + last.duration, ..last };
-            let proposed = self.proposals.remove(&extent.index).or(current.proposed.map(behind));
+            let last = current.proposed.filter(|_| !self.is_stale(extent.index));
+            let proposed = self.proposals.remove(&extent.index).or(last.map(behind));
             self.proposals = self.proposals.split_off(&extent.index);
             self.before = Some(current).filter(|current| current.unacknowledged > 0);
             self.asks = true;
-            self.current = Some(Self::opened(extent, proposed, view));
+            self.current = Some(self.opened(extent, proposed, view));
             // A round that was cut short has left everybody at the same builder.
             self.turn.restart();
         }
@@ -238,19 +279,28 @@ impl Sending for Paced {
 
     fn redealt(&mut self, now: LocalNs, view: &dyn TurnView) {
         let deals = view.deals();
-        let Some(current) = &mut self.current else {
+        let before = self.before.map(|before| before.extent.end);
+        // What is known of builders that counted and count no more goes with them.
+        self.counts = (0..view.builders()).map(|place| !view.is_relieved(place)).collect();
+        self.fresh = first_since_weighed(deals, self.parameters.interval);
+        let fresh = self.fresh;
+        self.proposals.retain(|interval, _| fresh == 0 || !(fresh..=fresh + 1).contains(interval));
+        let Some(mut current) = self.current else {
             let first = view.first();
             self.joined = first > 0;
             let extent = IntervalExtent::new(deals, self.parameters.interval, first);
-            self.current = Some(Self::opened(extent, None, view));
+            self.current = Some(self.opened(extent, None, view));
             return;
         };
-        let ended = self.before.map_or(0, |before| view.unreleased_before(before.extent.end));
+        let unreleased_before = |end| self.sum(|place| view.unreleased_before(place, end));
+        let ended = before.map_or(0, unreleased_before);
         current.extent = IntervalExtent::new(deals, self.parameters.interval, current.extent.first);
-        let unsent = view.unsent_before(current.extent.end);
-        let unreleased = view.unreleased_before(current.extent.end) - ended;
+        let unsent = self.sum(|place| view.unsent_before(place, current.extent.end));
+        let unreleased = unreleased_before(current.extent.end) - ended;
         current.recount(unsent, unsent + unreleased);
         current.reported &= current.unacknowledged == 0;
+        current.proposed = current.proposed.filter(|_| !self.is_stale(current.extent.index));
+        self.current = Some(current);
         if let Some(before) = &mut self.before {
             before.recount(0, ended);
         }
@@ -280,13 +330,17 @@ impl Sending for Paced {
 
     fn posted(&mut self, now: LocalNs, _turn: u64) {
         self.turn.advance();
-        if let Some(current) = &mut self.current {
+        let counts = self.counts(self.turn.chosen());
+        if let Some(current) = self.current.as_mut().filter(|_| counts) {
             current.unsent = current.unsent.saturating_sub(1);
             current.begun.get_or_insert(now);
         }
     }
 
-    fn released(&mut self, now: LocalNs, turn: u64) {
+    fn released(&mut self, now: LocalNs, place: usize, turn: u64) {
+        if !self.counts(place) {
+            return;
+        }
         let before = self.before.as_mut().filter(|before| turn < before.extent.end);
         if let Some(interval) = before.or(self.current.as_mut()) {
             interval.unacknowledged = interval.unacknowledged.saturating_sub(1);
@@ -296,7 +350,8 @@ impl Sending for Paced {
 
     fn proposed(&mut self, proposal: Proposal) {
         let index = self.current.map_or(0, |current| current.extent.index);
-        if (1..=PROPOSALS_MAX).contains(&proposal.interval.saturating_sub(index)) {
+        let is_next = (1..=PROPOSALS_MAX).contains(&proposal.interval.saturating_sub(index));
+        if is_next && !self.is_stale(proposal.interval) {
             self.proposals.entry(proposal.interval).or_insert(proposal);
         }
     }

@@ -77,14 +77,14 @@ impl SchedulerBench {
 
     fn release(&mut self, now: u64, timeslices: impl IntoIterator<Item = u64>) {
         for timeslice in timeslices {
-            let mut all = self.connections.all.iter_mut();
-            let connection = all.find(|connection| {
+            let mut all = self.connections.all.iter_mut().enumerate();
+            let found = all.find(|(_, connection)| {
                 connection.sent.front().is_some_and(|sent| sent.timeslice == timeslice)
             });
-            let sent = connection
-                .and_then(|connection| connection.sent.pop_front())
+            let (place, sent) = found
+                .and_then(|(place, connection)| Some((place, connection.sent.pop_front()?)))
                 .expect("it is the oldest one");
-            self.paced.released(LocalNs(now), sent.turn);
+            self.paced.released(LocalNs(now), place, sent.turn);
         }
     }
 
