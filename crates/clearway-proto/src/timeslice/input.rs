@@ -412,6 +412,20 @@ impl InputNode {
         }
     }
 
+    /// Returns the place of the builder that has not released `timeslice`, or that gets it next.
+    pub(super) fn holder(&self, timeslice: u64) -> Option<usize> {
+        let all = &self.connections.all;
+        let is_first = |connection: &BuilderConnection| {
+            connection.sent.front().is_some_and(|sent| sent.timeslice == timeslice)
+                || connection.next == Some(timeslice)
+        };
+        all.iter().position(is_first).or_else(|| {
+            all.iter().position(|connection| {
+                connection.sent.iter().any(|sent| sent.timeslice == timeslice)
+            })
+        })
+    }
+
     /// Returns whether every builder knows that the stream has ended.
     pub(super) const fn is_over(&self) -> bool {
         self.ended

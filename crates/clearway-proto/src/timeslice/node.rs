@@ -137,6 +137,18 @@ impl TimesliceNode {
         }
     }
 
+    /// Returns, at an input, the builder that has not released its contribution to `timeslice`, or
+    /// that gets it next. O(1) for the oldest contribution at a builder, else O(contributions that
+    /// are not released).
+    pub fn holder(&self, timeslice: u64) -> Option<Rank> {
+        match &self.part {
+            NodeRole::Input(input) => {
+                self.config.layout.builders().get(input.holder(timeslice)?).copied()
+            }
+            _ => None,
+        }
+    }
+
     /// Returns, at a builder, how many contributions of the input at `place` have landed, modulo
     /// 2^32.
     pub fn landed(&self, place: usize) -> Option<u32> {

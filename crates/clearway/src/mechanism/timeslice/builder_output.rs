@@ -25,6 +25,7 @@ use anyhow::{Context, Result};
 use clearway_proto::archive::{
     Component, ComponentDescriptor, TimesliceDescriptor, TimesliceFlags,
 };
+use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::microslice::{CutFaults, MicrosliceDescriptor, MicrosliceFlags, SliceRule};
 
 use super::contribution::ContributionHead;
@@ -164,7 +165,7 @@ enum OutletEvent {
     /// The sink has it; its memory can be used again.
     Taken(OutgoingTimeslice),
     /// All is done.
-    Over(TimesliceResult),
+    Over(Box<TimesliceResult>),
     Failed(String),
 }
 
@@ -184,6 +185,11 @@ pub(super) struct BuilderOutput {
     /// Timeslices that the sink has taken.
     taken: u64,
     position: u64,
+    /// When somebody looked last, and how long complete timeslices waited for the sink since the
+    /// last report.
+    looked: LocalNs,
+    behind: Nanos,
+    was_behind: bool,
     /// The archive, where the sink writes one that nobody has kept; without an order to keep it
     /// goes with this.
     unfinished: Option<UnfinishedFile>,
@@ -194,7 +200,7 @@ pub(super) enum SinkReturn {
     /// A timeslice can be released.
     Release(u64),
     /// All is where it must be.
-    Over(TimesliceResult),
+    Over(Box<TimesliceResult>),
     /// It cannot go on, and why.
     Failed(String),
     Nothing,
@@ -239,6 +245,9 @@ impl BuilderOutput {
             spare,
             taken: 0,
             position: 0,
+            looked: LocalNs(0),
+            behind: Nanos::ZERO,
+            was_behind: false,
             unfinished,
         })
     }
@@ -264,6 +273,20 @@ impl BuilderOutput {
     /// Returns how many timeslices the sink has taken.
     pub(super) const fn taken(&self) -> u64 {
         self.taken
+    }
+
+    /// Notes at `now` whether complete timeslices wait for the sink.
+    pub(super) fn look(&mut self, now: LocalNs) {
+        if self.was_behind {
+            self.behind = self.behind + now.since(self.looked);
+        }
+        (self.looked, self.was_behind) =
+            (now, self.under_way == UNDER_WAY_MAX && !self.complete.is_empty());
+    }
+
+    /// Returns how long complete timeslices waited for the sink since the last call.
+    pub(super) fn take_behind(&mut self) -> Nanos {
+        std::mem::take(&mut self.behind)
     }
 
     /// Handles `timeslice`, which stands at `position` and is complete.
@@ -331,14 +354,16 @@ fn serve(
             break;
         }
     }
-    taker.finish().map_or_else(|error| OutletEvent::Failed(format!("{error:#}")), OutletEvent::Over)
+    match taker.finish() {
+        Ok(account) => OutletEvent::Over(Box::new(account)),
+        Err(error) => OutletEvent::Failed(format!("{error:#}")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::contribution::tests::contribution;
     use super::*;
-    use clearway_proto::base::Nanos;
     use clearway_proto::microslice::TimeSlices;
 
     fn built(parts: &[Vec<u8>]) -> OutgoingTimeslice {

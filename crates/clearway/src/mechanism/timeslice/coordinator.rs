@@ -36,7 +36,8 @@ use clearway_proto::timeslice::Policy;
 use self::origin::FirstStarts;
 use super::SeedRun;
 use super::count::{RunCounts, RunLength};
-use super::ledger::{BuilderReports, LedgerEntry, add_built};
+use super::ledger::{BuilderEntry, BuilderReports, LedgerEntry, add_built};
+use super::losses::LossRow;
 use super::messages::{
     BuildSpec, SinkKind, TimesliceAssignment, TimesliceProtocol, TimesliceRequest,
     TimesliceResponse, TimesliceResult,
@@ -95,6 +96,10 @@ pub(crate) struct BuildResult {
     /// What became of the microslices of each input; empty where sources have none. Of several runs,
     /// entries that are wrong.
     pub(super) ledger: Vec<LedgerEntry>,
+    /// The same by builder; empty where sources have no microslices, or of several runs.
+    pub(super) builders: Vec<BuilderEntry>,
+    /// The same by time, and how many seconds a row stands for.
+    pub(super) losses: (Vec<LossRow>, u64),
 }
 
 impl BuildResult {
@@ -363,7 +368,7 @@ impl<'a> TimesliceCoordinator<'a> {
                 return Ok(true);
             }
             TimesliceResponse::Done(account) if run_progress.is_awaited(rank) => {
-                drop(run_progress.done.insert(rank, *account))
+                run_progress.note_done(rank, *account)
             }
             TimesliceResponse::Failed(sentence) if run_progress.is_awaited(rank) => {
                 bail!("{}: {sentence}", self.name(rank))
@@ -372,6 +377,7 @@ impl<'a> TimesliceCoordinator<'a> {
             _ if !run_progress.is_there(rank) => {}
             TimesliceResponse::Progress(progress) => {
                 self.board.add(rank, &progress);
+                run_progress.note_losses(rank, &progress);
                 return Ok(count.add(rank, &progress));
             }
             TimesliceResponse::Over(given) => drop(run_progress.over.insert(rank, given)),
@@ -491,7 +497,7 @@ impl<'a> TimesliceCoordinator<'a> {
     fn conclude(
         &mut self,
         policy: Policy,
-        run_progress: RunProgress,
+        mut run_progress: RunProgress,
         count: RunCounts,
     ) -> Result<(TimesliceOutcome, BuildResult)> {
         let took = run_progress.took();
@@ -526,6 +532,14 @@ impl<'a> TimesliceCoordinator<'a> {
         let timeslices = all().map(TimesliceNumbers::count).sum();
         let cost = count.cost();
         let ledger = self.ledger(policy, &run_progress.done, settled.is_empty());
+        let entry = |builder: u32| {
+            let result = run_progress.done.get(&Rank(builder));
+            BuilderEntry::new(builder, result.map(|result| &result.built[..]), &ledger)
+        };
+        let first = self.plan.inputs;
+        let builders = if ledger.is_empty() { 0..0 } else { first..first + self.plan.builders };
+        let builders = builders.map(entry).collect();
+        let losses = (run_progress.lost.finish(), run_progress.lost.step());
         let mut outcome = TimesliceOutcome { losses: run_progress.losses(), ..count.outcome };
         let built = BuildResult {
             given,
@@ -540,6 +554,8 @@ impl<'a> TimesliceCoordinator<'a> {
             deaths,
             audit,
             ledger,
+            builders,
+            losses,
         };
         if policy.is_building() {
             self.check(&built)?;

@@ -17,7 +17,7 @@
 //! I1. No bytes of a contribution are overwritten before its timeslice is free.
 //! I2. Every kept microslice is in the core of one timeslice.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use anyhow::{Result, bail};
 use clearway_proto::base::{Bytes, LocalNs};
@@ -132,6 +132,23 @@ pub(super) struct InputBuffer {
     counts: SourceCounts,
     /// What the source says that it offered, once it is over.
     offered: Option<u64>,
+    /// Something waits for memory.
+    is_full: bool,
+    /// The oldest timeslice that is not free while something waits for memory, the builder that
+    /// holds it, and since when.
+    held: Option<HeldMemory>,
+    /// How long each builder held the memory since the last batch was drawn, in ns.
+    holds: BTreeMap<u32, u64>,
+    /// The builder that held it longest while the source filled the batch that was drawn.
+    holder: Option<u32>,
+}
+
+/// Memory that something waits for.
+#[derive(Clone, Copy, Debug)]
+struct HeldMemory {
+    timeslice: u64,
+    builder: Option<u32>,
+    since: LocalNs,
 }
 
 impl InputBuffer {
@@ -176,6 +193,10 @@ impl InputBuffer {
             cut: 0,
             counts: SourceCounts::default(),
             offered: None,
+            is_full: false,
+            held: None,
+            holds: BTreeMap::new(),
+            holder: None,
         })
     }
 
@@ -271,11 +292,45 @@ impl InputBuffer {
         let there = self.stream.waiting();
         let (waiting, dropped) = (here.0 + there.0, here.1 + there.1);
         let counts = &self.counts;
+        let mut held_back = counts.held_back.clone();
+        let pending = [(here.1, self.holder), (there.1, self.longest_holder())];
+        for (count, builder) in pending.into_iter().filter(|(count, _)| *count > 0) {
+            builder.into_iter().for_each(|it| *held_back.entry(it).or_default() += count);
+        }
         SourceCounts {
             offered: self.offered.unwrap_or(counts.offered + waiting + dropped),
             overflowed: counts.overflowed + dropped,
             unused: counts.unused + waiting,
+            held_back,
             ..counts.clone()
+        }
+    }
+
+    /// Returns the builder that held the memory longest since the last batch was drawn.
+    fn longest_holder(&self) -> Option<u32> {
+        self.holds.iter().max_by_key(|(_, held)| **held).map(|(builder, _)| *builder)
+    }
+
+    /// Notes which builder holds the memory that something waits for, where something does;
+    /// `holder` says which builder has a timeslice.
+    pub(super) fn note_holder(&mut self, now: LocalNs, holder: impl Fn(u64) -> Option<u32>) {
+        let oldest = self.cuts.front().filter(|_| self.is_full).map(|cut| cut.timeslice);
+        self.count_hold(now);
+        if oldest == self.held.map(|held| held.timeslice) {
+            return;
+        }
+        self.held = oldest.map(|timeslice| HeldMemory {
+            timeslice,
+            builder: holder(timeslice),
+            since: now,
+        });
+    }
+
+    /// Counts how long the memory was held up to now.
+    fn count_hold(&mut self, now: LocalNs) {
+        if let Some(HeldMemory { builder: Some(builder), since, .. }) = &mut self.held {
+            *self.holds.entry(*builder).or_default() += now.since(*since).0;
+            *since = now;
         }
     }
 
@@ -311,12 +366,13 @@ impl InputBuffer {
         if !self.slicer.is_ready() {
             return Ok(());
         }
+        self.is_full = false;
         loop {
             self.give(memory, give)?;
             // What was only seen may end a timeslice.
             let goes_on = self.given < self.limit()
-                && !self.is_full()
-                && (self.take(now, memory)? || self.is_full());
+                && !self.is_next_whole()
+                && (self.take(now, memory)? || self.is_next_whole());
             if !goes_on {
                 return Ok(());
             }
@@ -324,7 +380,7 @@ impl InputBuffer {
     }
 
     /// Returns whether the next contribution is whole and waits for room.
-    fn is_full(&self) -> bool {
+    fn is_next_whole(&self) -> bool {
         self.slicer.peek(self.padding).is_some()
     }
 
@@ -335,6 +391,7 @@ impl InputBuffer {
         {
             let count = cut.microslices.end - cut.microslices.start;
             if !self.blocks.has_room(block_bytes(count)) {
+                self.is_full = true;
                 if self.cuts.is_empty() {
                     self.refuse(count)?;
                 }
@@ -412,7 +469,11 @@ impl InputBuffer {
     /// Draws the next batch; whether there is one, or the source is over now.
     fn draw(&mut self) -> Result<bool> {
         match self.stream.draw() {
-            StreamItem::Some(batch) => self.batch = Some((batch, 0, 0)),
+            StreamItem::Some(batch) => {
+                self.holder = self.longest_holder();
+                self.holds.clear();
+                self.batch = Some((batch, 0, 0));
+            }
             StreamItem::Nothing => return Ok(false),
             StreamItem::Over { cut, offered } => {
                 (self.stage, self.cut, self.offered) = (SourceStage::Over, cut, Some(offered));
@@ -428,7 +489,7 @@ impl InputBuffer {
         let first = batch.dropped.front().copied();
         if let Some((_, count)) = first.filter(|(before, _)| *before == items) {
             batch.dropped.pop_front();
-            self.counts.overflow(count);
+            self.counts.overflow(count, self.holder);
             self.slicer.dropped(count);
         }
     }
@@ -452,6 +513,7 @@ impl InputBuffer {
             let is_room = self.contents.has_room(size as u64)
                 && block_bytes(self.kept.len() as u64 + 1) <= self.blocks.length;
             if !is_room {
+                self.is_full = true;
                 self.slicer.announce(descriptor.index);
                 break;
             }

@@ -4,7 +4,8 @@
 //! Each offered microslice is counted in one account:
 //! ```text
 //!   built        in the core of a timeslice that a sink got
-//!   undelivered  given to a timeslice that no living builder reports: it died, or none built it
+//!   undelivered  given to a timeslice that no living builder reports: it died, or none built it;
+//!                or in a contribution that came to its builder with other bytes
 //!   unused       kept, and not given when the run ended
 //!   passed       of timeslices in which the input took no part
 //!   repeated, late, damaged    not kept: see `microslice::Slicer`
@@ -23,6 +24,8 @@
 //!
 //! # Invariants
 //! I1. The accounts of an entry without a fault add up to the microslices that its source offered.
+
+use std::collections::BTreeMap;
 
 use clearway_proto::microslice::Offered;
 use serde::{Deserialize, Serialize};
@@ -50,6 +53,9 @@ pub(crate) struct SourceCounts {
     pub(crate) damaged: u64,
     /// Dropped by the source for want of room.
     pub(crate) overflowed: u64,
+    /// Those of them that were dropped because a builder held the input's memory, by its rank.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) held_back: BTreeMap<u32, u64>,
     /// What is there and was not given, at the end.
     pub(crate) unused: u64,
 }
@@ -68,10 +74,14 @@ impl SourceCounts {
         *count += 1;
     }
 
-    /// Counts microslices that the source dropped.
-    pub(super) const fn overflow(&mut self, count: u64) {
+    /// Counts microslices that the source dropped, because `builder` held the input's memory where
+    /// there is one.
+    pub(super) fn overflow(&mut self, count: u64, builder: Option<u32>) {
         self.offered += count;
         self.overflowed += count;
+        if let Some(builder) = builder {
+            *self.held_back.entry(builder).or_default() += count;
+        }
     }
 
     /// Returns how many were offered and given to no timeslice, although the input took part.
@@ -84,8 +94,14 @@ impl SourceCounts {
         self.missing + self.lost()
     }
 
+    /// Returns the builder that held back most, and how many microslices.
+    pub(super) fn most_held_back(&self) -> Option<(u32, u64)> {
+        let most = self.held_back.iter().max_by_key(|(_, count)| **count);
+        most.map(|(builder, count)| (*builder, *count))
+    }
+
     /// Adds `other`.
-    pub(super) const fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         self.offered += other.offered;
         self.given += other.given;
         self.bytes += other.bytes;
@@ -96,6 +112,9 @@ impl SourceCounts {
         self.late += other.late;
         self.damaged += other.damaged;
         self.overflowed += other.overflowed;
+        for (builder, count) in &other.held_back {
+            *self.held_back.entry(*builder).or_default() += count;
+        }
         self.unused += other.unused;
     }
 
@@ -141,6 +160,61 @@ impl BuiltCounts {
         self.microslices += other.microslices;
         self.absent += other.absent;
         self.corrupt += other.corrupt;
+    }
+}
+
+/// The accounts of a builder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct BuilderEntry {
+    /// The rank of the builder.
+    pub(crate) builder: u32,
+    /// Whether the builder died.
+    pub(crate) is_dead: bool,
+    /// Microslices, each in the core of one timeslice; unknown if it died, or looks at nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) built: Option<u64>,
+    /// Microslices that sources dropped while this builder held the memory of their inputs.
+    pub(crate) held_back: u64,
+    /// Its connections on which something is lacking.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) links: Vec<LinkEntry>,
+}
+
+/// What a builder lacks of one input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct LinkEntry {
+    /// The rank of the input.
+    pub(crate) input: u32,
+    /// Timeslices without the input.
+    pub(crate) absent: u64,
+    /// Contributions that made no sense.
+    pub(crate) corrupt: u64,
+    /// Microslices that the source of the input dropped while the builder held its memory.
+    pub(crate) held_back: u64,
+}
+
+impl BuilderEntry {
+    /// Creates the entry of `builder` from what its sink has of each input, unless it is out, and
+    /// what `inputs` say.
+    pub(super) fn new(builder: u32, built: Option<&[BuiltCounts]>, inputs: &[LedgerEntry]) -> Self {
+        let link = |entry: &LedgerEntry| {
+            let source = entry.source.as_ref();
+            let held_back = source.and_then(|source| source.held_back.get(&builder)).copied();
+            let counts = built.and_then(|built| built.get(entry.input as usize)).copied();
+            let BuiltCounts { absent, corrupt, .. } = counts.unwrap_or_default();
+            LinkEntry { input: entry.input, absent, corrupt, held_back: held_back.unwrap_or(0) }
+        };
+        let links: Vec<LinkEntry> = inputs.iter().map(link).collect();
+        let is_lacking = |link: &&LinkEntry| link.absent + link.corrupt + link.held_back > 0;
+        Self {
+            builder,
+            is_dead: built.is_none(),
+            built: built
+                .filter(|built| !built.is_empty())
+                .map(|built| built.iter().map(|counts| counts.microslices).sum()),
+            held_back: links.iter().map(|link| link.held_back).sum(),
+            links: links.iter().filter(is_lacking).copied().collect(),
+        }
     }
 }
 
@@ -213,10 +287,17 @@ impl LedgerEntry {
             fault: None,
         };
         let ends = known + undelivered + source.lost() + source.passed + source.unused;
-        entry.fault = if known > source.given || undelivered > 0 && reports == BuilderReports::All {
+        // What a contribution had that makes no sense, only its input knows.
+        let is_explained = corrupt > 0 || reports != BuilderReports::All;
+        entry.fault = if known > source.given || undelivered > 0 && !is_explained {
             Some(format!(
                 "input {input} gave {} microslices and builders have {known} of it",
                 source.given
+            ))
+        } else if source.held_back.values().sum::<u64>() > source.overflowed {
+            Some(format!(
+                "the source of input {input} dropped {} microslices and builders held back more",
+                source.overflowed
             ))
         } else if ends != source.offered {
             Some(format!(
@@ -295,6 +376,16 @@ mod tests {
     }
 
     #[test]
+    fn new__what_was_in_a_corrupt_contribution_is_undelivered() {
+        let lacking = BuiltCounts { microslices: 76, absent: 0, corrupt: 1 };
+        let entry = LedgerEntry::new(2, Some(&counts()), lacking, BuilderReports::All);
+        assert_eq!((entry.fault.as_deref(), entry.undelivered), (None, Some(4)));
+        let lacking = BuiltCounts { microslices: 81, ..lacking };
+        let entry = LedgerEntry::new(2, Some(&counts()), lacking, BuilderReports::All);
+        assert!(entry.fault.is_some(), "more than was given");
+    }
+
+    #[test]
     fn new__a_miscount_of_one_is_found_at_either_end() {
         for microslices in [79, 81] {
             let entry =
@@ -303,6 +394,11 @@ mod tests {
                 format!("input 2 gave 80 microslices and builders have {microslices} of it");
             assert_eq!(entry.fault, Some(sentence));
         }
+        let mut more = counts();
+        more.held_back.insert(9, 5);
+        let entry = LedgerEntry::new(2, Some(&more), built(80), BuilderReports::All);
+        let sentence = "the source of input 2 dropped 4 microslices and builders held back more";
+        assert_eq!(entry.fault.as_deref(), Some(sentence));
         for planted in 0..7 {
             let mut counts = counts();
             let account = [
@@ -318,6 +414,29 @@ mod tests {
             let entry = LedgerEntry::new(2, Some(&counts), built(80), BuilderReports::All);
             assert!(entry.fault.is_some(), "account {planted}");
         }
+    }
+
+    #[test]
+    fn new__a_builder_has_a_row_for_each_link_that_lacks_something() {
+        let source = SourceCounts {
+            overflowed: 9,
+            held_back: [(8, 4), (9, 5)].into_iter().collect(),
+            ..SourceCounts::default()
+        };
+        let inputs = [
+            LedgerEntry::new(0, None, built(3), BuilderReports::All),
+            LedgerEntry { input: 1, source: Some(source), ..LedgerEntry::default() },
+            LedgerEntry::new(2, Some(&counts()), built(80), BuilderReports::All),
+        ];
+        let lacking = BuiltCounts { microslices: 3, absent: 6, corrupt: 1 };
+        let entry = BuilderEntry::new(9, Some(&[lacking, built(20), built(40)]), &inputs);
+        let expected = [
+            LinkEntry { input: 0, absent: 6, corrupt: 1, held_back: 0 },
+            LinkEntry { input: 1, absent: 0, corrupt: 0, held_back: 5 },
+        ];
+        assert_eq!((entry.built, entry.held_back, &entry.links[..]), (Some(63), 5, &expected[..]));
+        let dead = BuilderEntry::new(8, None, &inputs);
+        assert_eq!((dead.is_dead, dead.built, dead.held_back), (true, None, 4));
     }
 
     #[test]

@@ -41,6 +41,7 @@ use clearway_wires::WireNeeds;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::{BuiltCounts, SourceCounts, add_built};
+use super::losses::BuilderWait;
 use super::numbers::TimesliceNumbers;
 use super::scheduled_change::ScheduledAction;
 use crate::run::session::Protocol;
@@ -268,8 +269,8 @@ pub(crate) struct TimesliceProgress {
     pub(super) processor: Nanos,
     /// Input: what became of the microslices of its source so far.
     pub(super) source: Option<SourceCounts>,
-    /// Builder: an input that its oldest timeslice waits for.
-    pub(super) awaited: Option<u32>,
+    /// Builder: what it waits for.
+    pub(super) waits: BuilderWait,
 }
 
 /// What a rank has done when all is over.

@@ -54,6 +54,11 @@ const MICROSLICES: MetricTitle = MetricTitle {
     help: "Microslices that sources offered, and those that are in no timeslice, by cause.",
     unit: MetricUnit::Number,
 };
+const HELD_BACK: MetricTitle = MetricTitle {
+    name: "timeslice_held_back_microslices",
+    help: "Microslices that sources dropped while a builder held the memory of their inputs.",
+    unit: MetricUnit::Number,
+};
 const STRANGERS: MetricTitle = MetricTitle {
     name: "timeslice_senseless_messages",
     help: "Messages that made no sense and changed nothing.",
@@ -222,6 +227,11 @@ impl MetricSource for TimesliceMetrics {
         let accounts =
             accounts.map(|(account, count)| (vec![("account", account.to_owned())], count));
         sheet.counters(&MICROSLICES, accounts)?;
+        let held_back = sources.held_back.iter();
+        sheet.counters(
+            &HELD_BACK,
+            held_back.map(|(builder, count)| (vec![("builder", builder.to_string())], *count)),
+        )?;
         sheet.counters(&STRANGERS, sums.each(|sums| sums.strangers))?;
         sheet.counters(&LOSSES, sums.each(|sums| sums.losses))?;
         let [alive, out] = sums.ranks;
@@ -239,6 +249,7 @@ impl MetricSource for TimesliceMetrics {
 mod tests {
     use clearway_proto::timeslice::{BuilderRecord, InputRecord};
 
+    use super::super::losses::BuilderWait;
     use super::*;
     use crate::mechanism::timeslice::TimeslicePlan;
     use crate::mechanism::timeslice::count::{RunCounts, RunLength};
@@ -271,7 +282,7 @@ mod tests {
             timeslices: number,
             processor,
             source,
-            awaited: None,
+            waits: BuilderWait::Nothing,
         }
     }
 

@@ -22,6 +22,7 @@ mod figures;
 mod gantt;
 mod input_buffer;
 mod ledger;
+mod losses;
 mod messages;
 mod metrics;
 mod numbers;

@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::coordinator::BuildResult;
 use super::figures::{COMPLETION, DUPLICATED, LOST, POLICY, reading};
-use super::ledger::LedgerEntry;
+use super::ledger::{BuilderEntry, LedgerEntry};
+use super::losses::{DropCause, LossRow, by_cause};
 use super::numbers::CompletenessAudit;
 use super::plan::TimeslicePlan;
 use super::run_progress::RankLoss;
@@ -48,6 +49,15 @@ pub(crate) struct RunSummary {
     /// What became of the microslices of each input.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     inputs: Vec<LedgerEntry>,
+    /// What each builder built, and what its connections lack.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    builders: Vec<BuilderEntry>,
+    /// What was lost when, by second and input.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    losses: Vec<LossRow>,
+    /// How many seconds one of these stands for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loss_seconds: Option<u64>,
 }
 
 /// A rank that a run went on without.
@@ -103,6 +113,9 @@ pub(crate) fn run_summary(built: &BuildResult) -> RunSummary {
         cut: account.cut,
         written: account.written.clone(),
         inputs: built.ledger.clone(),
+        builders: built.builders.clone(),
+        losses: built.losses.0.clone(),
+        loss_seconds: Some(built.losses.1).filter(|_| !built.losses.0.is_empty()),
     }
 }
 
@@ -150,6 +163,7 @@ pub(crate) fn write_built(plan: &TimeslicePlan, built: &BuildResult, report: &mu
         report.figures.extend(one);
     }
     report.figures.extend(ledger_figures(built));
+    report.figures.extend(link_figures(built));
     write_remarks(built, report);
     if !told.written.is_empty() {
         report.host.facts.insert("archives written".to_owned(), told.written.join(", "));
@@ -169,6 +183,42 @@ fn ledger_figures(built: &BuildResult) -> impl Iterator<Item = Figure> {
     })
 }
 
+/// Returns what connections lack, without accounts that are zero.
+fn link_figures(built: &BuildResult) -> impl Iterator<Item = Figure> {
+    let links = built
+        .builders
+        .iter()
+        .flat_map(|entry| entry.links.iter().map(move |link| (entry.builder.to_string(), *link)));
+    links.flat_map(|(builder, link)| {
+        let accounts = [
+            ("timeslices without it", link.absent),
+            ("corrupt contributions", link.corrupt),
+            ("held back", link.held_back),
+        ];
+        accounts.into_iter().filter(|(_, count)| *count > 0).map(move |(account, count)| {
+            let (value, source) =
+                (ExtendedReal::finite(count as f64), "counted by the builder, or by the input");
+            Figure::counted("timeslice_link_losses", "", value, 1, source)
+                .with("input", link.input.to_string())
+                .with("builder", builder.clone())
+                .with("account", account)
+        })
+    })
+}
+
+/// Returns why sources dropped microslices, a sentence for each input and cause, the largest
+/// number first.
+fn drop_sentences(built: &BuildResult) -> Vec<String> {
+    let (rows, step) = &built.losses;
+    let sentence = |(input, cause, count, [first, last]): (u32, DropCause, u64, [u64; 2])| {
+        let (end, cause) = (last + step, cause.sentence());
+        format!(
+            "{count} microslices of input {input} dropped from second {first} to {end}, {cause}"
+        )
+    };
+    by_cause(rows).into_iter().take(SHOWN).map(sentence).collect()
+}
+
 /// Adds what `built` cost, and what a reader must know of it, to `report`.
 pub(crate) fn write_remarks(built: &BuildResult, report: &mut Report) {
     report.figures.extend(costs(built));
@@ -176,6 +226,7 @@ pub(crate) fn write_remarks(built: &BuildResult, report: &mut Report) {
     report.warnings.extend(built.deaths.iter().map(|death| words(lines_of(death))));
     let faults = built.account.faults.iter();
     report.warnings.extend(faults.map(|(sentence, count)| format!("{sentence}: {count} times")));
+    report.warnings.extend(drop_sentences(built));
     report.warnings.extend(built.ledger.iter().filter_map(|entry| entry.fault.clone()));
 }
 
@@ -253,6 +304,9 @@ pub(crate) fn account(built: &BuildResult) -> String {
         );
     }
     text += &ledger_lines(&built.ledger);
+    for sentence in drop_sentences(built) {
+        let _ = writeln!(text, "  lost       {sentence}");
+    }
     for (sentence, count) in &account.faults {
         let _ = writeln!(text, "  FAULT      {sentence}: {count} times");
     }

@@ -34,6 +34,7 @@ use nix::sys::signal::{Signal, raise};
 
 use super::builder_output::{BuilderOutput, SinkReturn};
 use super::input_buffer::FirstStart;
+use super::losses::BuilderWait;
 use super::messages::{
     TimesliceAssignment, TimesliceProgress, TimesliceProtocol, TimesliceRequest, TimesliceResponse,
     TimesliceResult,
@@ -43,6 +44,10 @@ use super::role::{TimesliceMemory, TimesliceRole};
 use super::stream::look;
 use crate::run::exit::Exit;
 use crate::run::rank_process::{Incoming, RankContext, Requests, respond};
+
+/// A builder waits for its sink if that is behind for more than this part of the time: a sink that
+/// keeps up is behind only while several timeslices become complete at once.
+const SINK_PART: u64 = 8;
 
 /// Tells the coordinator something.
 fn send_response(said: TimesliceResponse) -> Result<()> {
@@ -445,12 +450,18 @@ impl<'a> RunningBuild<'a> {
                     let moved = input_buffer.pump(now, memory, &mut |pieces| {
                         commands.push_back(TimesliceCommand::Give(pieces))
                     });
+                    let node = driver.engine_mut();
+                    let holder = |timeslice| node.holder(timeslice).map(|rank| rank.0);
+                    input_buffer.note_holder(now, holder);
                     moved.err().map(|error| format!("{error:#}"))
                 }
                 None => Some("its memory is gone".to_owned()),
             },
             TimesliceRole::Builder(output) => {
-                hand_over(output, self.inputs, driver.engine_mut(), wire, &mut self.commands)
+                let failed =
+                    hand_over(output, self.inputs, driver.engine_mut(), wire, &mut self.commands);
+                output.look(now);
+                failed
             }
             TimesliceRole::Same(same) => {
                 same.pump(&mut |pieces| self.commands.push_back(TimesliceCommand::Give(pieces)));
@@ -489,8 +500,16 @@ impl<'a> RunningBuild<'a> {
                 TimesliceRole::Discard { account } => account.taken.count(),
             };
             if let Some(record) = driver.engine_mut().take_record(now) {
-                let awaited = driver.engine_mut().awaited().map(|rank| rank.0);
                 let span = now.since(std::mem::replace(&mut self.told_at, now));
+                let behind = match &mut self.part {
+                    TimesliceRole::Builder(output) => output.take_behind(),
+                    _ => Nanos::ZERO,
+                };
+                let waits = match driver.engine_mut().awaited() {
+                    _ if behind.0 > span.0 / SINK_PART => BuilderWait::Sink,
+                    Some(rank) => BuilderWait::Input(rank.0),
+                    None => BuilderWait::Nothing,
+                };
                 let source = match &self.part {
                     TimesliceRole::Input(input_buffer) => Some(input_buffer.account()),
                     _ => None,
@@ -502,7 +521,7 @@ impl<'a> RunningBuild<'a> {
                     span,
                     timeslices,
                     processor: clock::processor(),
-                    awaited,
+                    waits,
                 };
                 self.respond(TimesliceResponse::Progress(Box::new(progress)));
             }
@@ -544,7 +563,7 @@ fn hand_over(
                 commands.push_back(TimesliceCommand::Release { timeslice })
             }
             SinkReturn::Over(account) => {
-                return send_response(TimesliceResponse::Done(Box::new(account)))
+                return send_response(TimesliceResponse::Done(account))
                     .err()
                     .map(|error| error.to_string());
             }

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::timeslice::Policy;
 
-use super::messages::TimesliceResult;
+use super::losses::LossTimeline;
+use super::messages::{TimesliceProgress, TimesliceResult};
 use super::plan::TimeslicePlan;
 use super::scheduled_change::{DetectionTimes, ScheduledAction, ScheduledChange};
 
@@ -85,6 +86,8 @@ pub(super) struct RunProgress {
     pub(super) padded: BTreeMap<Rank, u64>,
     pub(super) end: Option<u64>,
     pub(super) done: BTreeMap<Rank, TimesliceResult>,
+    /// Where microslices were lost.
+    pub(super) lost: LossTimeline,
 }
 
 impl RunProgress {
@@ -111,12 +114,30 @@ impl RunProgress {
             padded: BTreeMap::new(),
             end: None,
             done: BTreeMap::new(),
+            lost: LossTimeline::default(),
         }
     }
 
     /// Returns the time since it began.
     pub(super) fn took(&self) -> Duration {
         self.begun.elapsed()
+    }
+
+    /// Notes what `rank` says of its losses, or of what it waits for.
+    pub(super) fn note_losses(&mut self, rank: Rank, progress: &TimesliceProgress) {
+        match &progress.source {
+            Some(source) => self.lost.add(self.took().as_secs(), rank.0, source),
+            None if rank.0 >= self.inputs => self.lost.waits(rank.0, progress.waits),
+            None => {}
+        }
+    }
+
+    /// Notes that `rank` is done, and what it has done.
+    pub(super) fn note_done(&mut self, rank: Rank, result: TimesliceResult) {
+        if rank.0 < self.inputs {
+            self.lost.add(self.took().as_secs(), rank.0, &result.source);
+        }
+        self.done.insert(rank, result);
     }
 
     fn now(&self) -> Nanos {

@@ -26,6 +26,7 @@ use nix::unistd::Uid;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::SourceCounts;
+use super::losses::BuilderWait;
 use super::messages::TimesliceProgress;
 use super::metrics::TimesliceMetrics;
 use super::page::millis;
@@ -104,9 +105,11 @@ struct RankActivity {
     fill: u64,
     /// Nanoseconds by cause.
     blocked: [u64; Cause::ALL.len()],
-    awaited: Option<u32>,
+    waits: BuilderWait,
     /// Microslices of an input that are in no timeslice, since the run began.
     lacking: u64,
+    /// Those of them that a builder held back: the builder that held back most.
+    held_back: Option<(u32, u64)>,
 }
 
 impl RankActivity {
@@ -187,6 +190,7 @@ impl StatusBoard {
         self.sums.lock().add(self.policy, rank, progress);
         let live = self.live.entry(rank).or_default();
         live.lacking = progress.source.as_ref().map_or(0, SourceCounts::lacking);
+        live.held_back = progress.source.as_ref().and_then(SourceCounts::most_held_back);
         live.span = live.span + progress.span;
         match &progress.record {
             TimesliceRecord::Input(record) => {
@@ -198,7 +202,7 @@ impl StatusBoard {
                 live.contributions += record.contributions;
                 live.bytes += record.bytes;
                 live.fill = live.fill.max(record.fill.max().unwrap_or(0));
-                live.awaited = progress.awaited;
+                live.waits = progress.waits;
                 self.completion.merge(&record.completion);
             }
         }
@@ -212,12 +216,10 @@ impl StatusBoard {
             name: self.name(rank.index()),
             contributions: live.in_second(live.contributions),
             fill: live.is_builder.then_some(live.fill as f64 / 1e4),
-            waits: match live.awaited {
-                Some(input) => self.name(input as usize),
-                None if live.lacking > 0 => {
-                    format!("{}; {} microslices lacking", live.cause(), live.lacking)
-                }
-                None => live.cause(),
+            waits: match live.waits {
+                BuilderWait::Input(input) => self.name(input as usize),
+                BuilderWait::Sink => "its sink".to_owned(),
+                BuilderWait::Nothing => live.cause() + &self.lacking(live),
             },
         };
         let state = BoardState {
@@ -242,6 +244,19 @@ impl StatusBoard {
         self.live.clear();
         self.completion = Histogram::default();
         self.renewed = Instant::now();
+    }
+
+    /// Returns what an input lacks, as the end of a sentence.
+    fn lacking(&self, live: &RankActivity) -> String {
+        let RankActivity { lacking, held_back, .. } = *live;
+        let held_back = held_back.map_or_else(String::new, |(builder, count)| {
+            format!(", {count} of them held back by {}", self.name(builder as usize))
+        });
+        if lacking > 0 {
+            format!("; {lacking} microslices lacking{held_back}")
+        } else {
+            String::new()
+        }
     }
 
     fn name(&self, rank: usize) -> String {
@@ -445,7 +460,7 @@ mod tests {
                 timeslices: 0,
                 processor: Nanos::ZERO,
                 source: None,
-                awaited: None,
+                waits: BuilderWait::Nothing,
             };
             board.add(Rank(0), &progress);
         }

@@ -173,6 +173,19 @@ impl SourceStream {
                 Box::new(move |sender| read(&template, most, sender))
             }
         };
+        let (mut sender, stream) = Self::pair_for(is_live)?;
+        thread::Builder::new()
+            .name("source".into())
+            .spawn(move || {
+                let outcome = work(&mut sender);
+                sender.end(outcome);
+            })
+            .context("a thread for the source")?;
+        Ok(Some(stream))
+    }
+
+    /// Returns both ends of a stream.
+    fn pair_for(is_live: bool) -> Result<(StreamSender, Self)> {
         let (wake_signal, waker) = UnixStream::pair().context("a way to wake this rank")?;
         wake_signal
             .set_nonblocking(true)
@@ -180,21 +193,14 @@ impl SourceStream {
             .context("a way to wake this rank")?;
         let shared =
             Arc::new(SharedStream { state: Mutex::default(), changed: Condvar::new(), waker });
-        let mut sender = StreamSender(Arc::clone(&shared));
-        thread::Builder::new()
-            .name("source".into())
-            .spawn(move || {
-                let outcome = work(&mut sender);
-                let mut state = sender.0.lock();
-                state.last = Some(match outcome {
-                    Ok(cut) => StreamItem::Over { cut, offered: state.offered },
-                    Err(error) => StreamItem::Failed(format!("{error:#}")),
-                });
-                sender.0.unlock(state);
-            })
-            .context("a thread for the source")?;
         let spare = MicrosliceBatch::default();
-        Ok(Some(Self { shared, wake_signal, is_live, spare }))
+        Ok((StreamSender(Arc::clone(&shared)), Self { shared, wake_signal, is_live, spare }))
+    }
+
+    /// Returns both ends of the stream of a detector, for tests whose time is virtual.
+    #[cfg(test)]
+    pub(super) fn pair() -> Result<(StreamSender, Self)> {
+        Self::pair_for(true)
     }
 
     /// Lets the time of a detector begin.
@@ -268,7 +274,7 @@ impl std::fmt::Display for StreamClosed {
 impl std::error::Error for StreamClosed {}
 
 /// The thread's end.
-struct StreamSender(Arc<SharedStream>);
+pub(super) struct StreamSender(Arc<SharedStream>);
 
 impl StreamSender {
     /// Waits until `is_so`.
@@ -281,6 +287,16 @@ impl StreamSender {
         let state = self.0.changed.wait_while(state, waits);
         let state = state.unwrap_or_else(PoisonError::into_inner);
         if state.is_closed { Err(StreamClosed) } else { Ok(state) }
+    }
+
+    /// Ends the stream.
+    pub(super) fn end(&self, outcome: Result<u64>) {
+        let mut state = self.0.lock();
+        state.last = Some(match outcome {
+            Ok(cut) => StreamItem::Over { cut, offered: state.offered },
+            Err(error) => StreamItem::Failed(format!("{error:#}")),
+        });
+        self.0.unlock(state);
     }
 
     /// Gives a microslice, when there is room.
@@ -301,7 +317,7 @@ impl StreamSender {
     }
 
     /// Gives a microslice unless `buffer` bytes have no room for it; then it is dropped.
-    fn push_or_drop(
+    pub(super) fn push_or_drop(
         &self,
         descriptor: MicrosliceDescriptor,
         content: &[u8],
