@@ -136,13 +136,19 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
 }
 
 /// Runs the tests of the engines and the fabric in the release build, which skips none for its
-/// length, random OpenSHMEM programs and the examples of queues with many seeds; whether all hold.
+/// length, random OpenSHMEM programs, the examples of queues and the accounts of timeslice building
+/// with many seeds; whether all hold.
 fn explore() -> Result<bool> {
     let engines = ["--lib", "--package", "clearway-proto", "--package", "clearway-sim"];
     let programs_of_engines = ["--package", "clearway-proto", "--test", "engines"];
     let programs = ["--package", "clearway-shmem", "--test", "pes", "--", "random", "--seeds=1000"];
     let queues = ["--package", "clearway-shmem", "--test", "programs", "--", "examples::"];
-    Ok(test(&engines)? && test(&programs_of_engines)? && test(&programs)? && test(&queues)?)
+    let ledgers = ["--package", "clearway", "--bin", "clearway", "timeslice::losses::swarm"];
+    Ok(test(&engines)?
+        && test(&programs_of_engines)?
+        && test(&programs)?
+        && test(&queues)?
+        && test(&ledgers)?)
 }
 
 fn test(which: &[&str]) -> Result<bool> {

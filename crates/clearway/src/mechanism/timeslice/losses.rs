@@ -261,6 +261,10 @@ pub(super) fn by_cause(rows: &[LossRow]) -> Vec<(u32, DropCause, u64, [u64; 2])>
 #[cfg(test)]
 mod attribution;
 #[cfg(test)]
+mod machine;
+#[cfg(test)]
+mod swarm;
+#[cfg(test)]
 mod tests {
     use super::*;
 
