@@ -11,7 +11,7 @@ use clearway_proto::archive::{
 };
 use clearway_proto::base::Nanos;
 use clearway_proto::microslice::{
-    Checksum, Generator, GeneratorPlan, Microslice, SizeDistribution,
+    Checksum, Generator, GeneratorPlan, Microslice, MicrosliceFlags, SizeDistribution, fold,
 };
 
 use crate::scraped::{Scraped, address};
@@ -167,6 +167,36 @@ fn build__by_time_each_microslice_is_where_its_start_says_whatever_is_lost_befor
         assert_eq!(account(3, "missing"), Some(299), "{told}");
         assert_eq!((account(0, "missing"), account(2, "missing")), (Some(0), Some(0)), "{told}");
     }
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+/// FLESnet's analyser asks contents that its generator could have made for that one's checksum,
+/// whether a flag says that it is a CRC or not.
+#[test]
+fn build__made_microslices_in_archives_have_flesnets_checksum() {
+    let directory = directory("ts-checksum");
+    let words = "--inputs 2 --builders 1 --timeslices 5 --timeslice-size 4 --contribution 8KiB \
+                 --source pattern --sizes skewed --sink ts_%b.tsa";
+    let Some(output) = build(&directory, "3", words) else { return };
+    assert!(output.status.success(), "{}", text(&output));
+    let bytes = fs::read(directory.join("ts_0.tsa")).expect("an archive");
+    let mut reader = Reader::new(Limits { item_bytes: 1 << 20 });
+    let (mut rest, mut seen) = (&bytes[..], 0);
+    while reader.feed(&mut rest).expect("an archive").is_some() {
+        let Some(Item::Timeslice(timeslice)) = reader.item() else { continue };
+        for component in timeslice.components() {
+            for microslice in component.microslices() {
+                let Microslice { descriptor, content } = microslice.expect("within the data");
+                assert_eq!(descriptor.crc, fold(content));
+                assert!(!descriptor.flags.has(MicrosliceFlags::CRC_VALID));
+                seen += 1;
+            }
+        }
+    }
+    assert_eq!(seen, 2 * 5 * 4);
+    let mut check = Command::new(PROGRAM);
+    check.args(["msa", "check", "ts_0.tsa"]).current_dir(&directory);
+    assert!(check.output().expect("the program").status.success());
     fs::remove_dir_all(directory).expect("to remove it");
 }
 

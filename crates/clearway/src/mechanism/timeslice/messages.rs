@@ -33,7 +33,7 @@
 //! ```
 
 use clearway_proto::base::{Bytes, Nanos};
-use clearway_proto::microslice::{MicrosliceDescriptor, SizeDistribution, SliceRule};
+use clearway_proto::microslice::{Checksum, MicrosliceDescriptor, SizeDistribution, SliceRule};
 use clearway_proto::timeslice::{
     ContributionSizes as UnscheduledSizes, Dfs, Policy, TimesliceRecord, Window,
 };
@@ -252,6 +252,17 @@ pub(crate) enum SinkKind {
     Archives(String),
     /// The same, compressed.
     Compressed(String),
+}
+
+impl SinkKind {
+    /// Returns the checksum of microslices that are made for this sink. FLESnet's analyser asks
+    /// made ones for its own, so what leaves has that.
+    pub(super) const fn checksum(&self) -> Checksum {
+        match self {
+            Self::Discard | Self::Check => Checksum::Crc32c,
+            Self::Consumer(_) | Self::Archives(_) | Self::Compressed(_) => Checksum::Fold,
+        }
+    }
 }
 
 /// How far a rank is.

@@ -22,9 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clearway_proto::archive::{ArchiveKind, Item, Limits};
 use clearway_proto::base::Nanos;
-use clearway_proto::microslice::{
-    Checksum, Generator, GeneratorPlan, MicrosliceDescriptor, SliceRule,
-};
+use clearway_proto::microslice::{Generator, GeneratorPlan, MicrosliceDescriptor, SliceRule};
 
 use super::messages::{BuildSpec, SourceKind};
 use crate::mechanism::timeslice::archive::{
@@ -156,7 +154,7 @@ impl SourceStream {
                     sizes: made.sizes,
                     mean_bytes: made.mean,
                     period: made.step,
-                    checksum: Checksum::Crc32c,
+                    checksum: feed.sink.checksum(),
                 });
                 is_live = made.buffer.is_some();
                 match made.buffer {
