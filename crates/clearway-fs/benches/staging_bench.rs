@@ -165,6 +165,7 @@ impl StagedMount {
                 memory: MEMORY,
                 class: None,
                 rules: Vec::new(),
+                store_patience: Duration::from_secs(30),
             },
             directory: place.join("staged"),
         };

@@ -329,7 +329,7 @@ impl Core {
     fn class_changed(&mut self, inode: InodeId) {
         self.load_rules();
         self.lives.forget_classes();
-        self.tell_drain(|drain, tree| match tree.content(inode) {
+        self.update_drain(|drain, tree| match tree.content(inode) {
             Some(_) => drain.policy_changed(inode),
             None => drain.policies_changed(),
         });
@@ -340,7 +340,7 @@ impl Core {
         let version = self.tree().content(inode).ok_or(Errno::INVAL)?.version();
         let (name, value) = (own(CANCELLED_XATTR)?, version.to_string().into_bytes().into());
         self.append(TreeChange::SetXattr { inode, name, value }, &[inode])?;
-        self.tell_drain(|drain, _| drain.policy_changed(inode));
+        self.update_drain(|drain, _| drain.policy_changed(inode));
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Asks a mount over its control socket.
+//! Sends requests to a mount over its control socket.
 //!
 //! # Model
 //! A path of the user's leads to the mount that it lies on: the nearest directory above it that names a
@@ -17,7 +17,7 @@ use crate::control::{
 /// Bytes of the longest path (`PATH_MAX`).
 const SOCKET_PATH_MAX: usize = 4096;
 
-/// A mount that can be asked.
+/// A mount, by its control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlClient {
     /// The mount point.

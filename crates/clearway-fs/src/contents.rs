@@ -62,7 +62,7 @@ pub fn read_log(
     let log = LogDirectory::open(path, sizes)?;
     let (engine, thread) =
         Engine::open(log, sizes, MEMORY.0, OrphanPolicy::Forget, Arc::clone(reporter))?;
-    let _ = engine.reader.set(StoreReader::new(store));
+    let _ = engine.reader.set(StoreReader::new(store, None));
     give_entries(&engine, take);
     engine.close();
     let _ = thread.join();

@@ -1,4 +1,4 @@
-//! What a mount is asked and answers over its control socket: lines of JSON.
+//! Defines the requests and responses of a mount's control socket: lines of JSON.
 //!
 //! # Model
 //! A client connects to the socket that the mount point names in its extended attribute
@@ -101,7 +101,7 @@ pub enum SafetyLevel {
     Stored,
 }
 
-/// What a mount can be asked.
+/// A request to a mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ControlRequest {
@@ -178,7 +178,7 @@ impl ControlRequest {
     }
 }
 
-/// What a mount answers.
+/// A response of a mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum ControlResponse {

@@ -1,4 +1,4 @@
-//! What goes wrong with a mount, in one sentence each.
+//! Errors of a mount: one sentence each, with what works.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use clearway_runtime::RuntimeError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FsError {
-    /// A file or directory of the log cannot be used: correct its permissions or place.
-    #[error("{what} {path}: {why}", path = path.display())]
+    /// A file or directory cannot be used: correct its permissions or place.
+    #[error("{what} {path}: {why}; check this path and its permissions", path = path.display())]
     Place {
         /// What was tried, as the beginning of a sentence.
         what: &'static str,
@@ -52,7 +52,7 @@ pub enum FsError {
     #[error("{0}")]
     Option(String),
     /// The kernel does not mount it.
-    #[error("cannot mount on {path}: {why}", path = path.display())]
+    #[error("cannot mount on {path}: {why}; check the directory and /dev/fuse, and install fusermount3 to mount without root", path = path.display())]
     Mount {
         /// The mount point.
         path: PathBuf,
@@ -77,7 +77,9 @@ pub enum FsError {
         path: PathBuf,
     },
     /// The mount does not answer.
-    #[error("the mount does not answer on its control socket: {0}")]
+    #[error(
+        "the mount does not answer on its control socket: {0}; look at mount.log in the directory of its log, or mount the log again"
+    )]
     Control(io::Error),
     /// The mount refuses the request.
     #[error("{0}")]

@@ -2,7 +2,8 @@
 //!
 //! # Model
 //! The files of the log are opened to be read alone, under a shared lock, and given to the recovery of
-//! the log: what it finds is what the next mount would find.
+//! the log: what it finds is what the next mount would find. All bytes that files have in the log are
+//! compared with their digests; free space is not looked at.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -42,6 +43,12 @@ pub struct LogInspection {
     pub snapshot_group: u64,
     /// Whether the group after the last one is incomplete. It was never acknowledged.
     pub has_torn_tail: bool,
+    /// Whether bytes behind the last group are no group: a crash tore one, or it was damaged.
+    pub has_unknown_tail: bool,
+    /// Copies of the superblock that are damaged or cut short; the other one is used.
+    pub superblocks_damaged: u32,
+    /// Snapshots that are damaged or not whole; the groups that they cover are used.
+    pub snapshots_damaged: u32,
     /// Why a mount would refuse the log: something durable is damaged that all behind it needs.
     pub refused: Option<String>,
     /// Files with damaged bytes: reading these fails, and the store does not get them.
@@ -60,6 +67,9 @@ impl LogInspection {
     /// Returns whether there is nothing that an operator should look at.
     pub fn is_clean(&self) -> bool {
         !self.has_torn_tail
+            && !self.has_unknown_tail
+            && self.superblocks_damaged == 0
+            && self.snapshots_damaged == 0
             && self.refused.is_none()
             && self.damaged.is_empty()
             && self.segments_retired == 0
@@ -92,6 +102,9 @@ pub fn inspect(path: &Path) -> Result<LogInspection, FsError> {
         last_group: 0,
         snapshot_group: 0,
         has_torn_tail: false,
+        has_unknown_tail: false,
+        superblocks_damaged: 0,
+        snapshots_damaged: 0,
         refused: None,
         damaged: Vec::new(),
         inodes: 0,
@@ -119,6 +132,9 @@ impl LogInspection {
         self.last_group = report.last.0;
         self.snapshot_group = report.snapshot.map_or(0, |group| group.0);
         self.has_torn_tail = report.has_torn_tail;
+        self.has_unknown_tail = report.has_unknown_tail;
+        self.superblocks_damaged = report.superblocks_damaged;
+        self.snapshots_damaged = report.snapshots_damaged;
         let path_of = |path: &Option<Vec<u8>>, inode: u64| match path {
             Some(path) => ControlPath::from_bytes(path),
             None => ControlPath(format!("(no name, inode {inode})")),

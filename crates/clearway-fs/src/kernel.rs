@@ -1,4 +1,4 @@
-//! Answers the kernel: what FUSE asks becomes requests to the log, and their outcomes replies.
+//! Answers the kernel: requests of FUSE become requests to the log, and their outcomes replies.
 //!
 //! # Model
 //! A reply is moved into the request that it answers, and sent by the thread that has the answer. The
@@ -38,7 +38,7 @@ use crate::classes::CLASS_XATTR;
 use crate::control::CONTROL_XATTR;
 use crate::engine::{Answer, Engine, Held};
 use crate::handles::{ListedEntry, OpenUsage};
-use crate::names::{Attributes, Maker, NamePlace, NodeType, RenameMode};
+use crate::names::{Attributes, Caller, Maker, NamePlace, NodeType, RenameMode};
 
 /// How long the kernel may believe names and attributes: it hears of every change itself.
 const TTL: Duration = Duration::from_secs(60);
@@ -268,7 +268,7 @@ impl Filesystem for KernelAdaptor {
 
     fn setattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -284,6 +284,7 @@ impl Filesystem for KernelAdaptor {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let caller = Caller { uid: req.uid(), gid: req.gid(), process: req.pid() };
         self.engine.change(attributes(reply), move |core| {
             let now = core.now();
             let set = AttributeSet {
@@ -293,8 +294,9 @@ impl Filesystem for KernelAdaptor {
                 atime: atime.map(|time| wall_of(time, now)),
             };
             // The kernel leaves it to its server what a new owner or size takes away.
-            if mode.is_none() && (set.owner.is_some() || size.is_some()) {
-                core.drop_set_id(inode(ino))?;
+            let is_cut = size.is_some() && !caller.keeps_set_id();
+            if mode.is_none() && (set.owner.is_some() || is_cut) {
+                core.drop_set_id(inode(ino), caller)?;
             }
             core.set(inode(ino), size, set)
         });
@@ -437,7 +439,7 @@ impl Filesystem for KernelAdaptor {
 
     fn write(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         offset: u64,
@@ -453,6 +455,7 @@ impl Filesystem for KernelAdaptor {
         }
         let Some(loan) = self.engine.arena.fill(data) else { return reply.error(Errno::ENOMEM) };
         let (loan, digest) = (Arc::new(loan), xxh3(data));
+        let caller = Caller { uid: req.uid(), gid: req.gid(), process: req.pid() };
         let answer: Answer<()> = Box::new(move |done| match done {
             Ok(()) => reply.written(length),
             Err(why) => reply.error(error(why)),
@@ -462,7 +465,7 @@ impl Filesystem for KernelAdaptor {
                 return Err(Held::Errno(rustix::io::Errno::IO));
             }
             if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-                core.drop_set_id(inode(ino))?;
+                core.drop_set_id(inode(ino), caller)?;
             }
             core.write(inode(ino), offset, &loan, digest)
         });

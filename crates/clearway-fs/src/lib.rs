@@ -1,12 +1,12 @@
 //! A staging file system on one machine: the log of staged files as a directory that programs write
 //! to.
 //!
-//! Rooms: [`control`] (what a mount is asked and answers over its control socket), [`client`] (who
-//! asks), `server` (who answers), [`mount`] (a mount from its options to its end), `kernel` (requests of
-//! the kernel), `names`, `bytes` and [`classes`] (what they ask for), `engine` (the log, its drain,
-//! and who waits for them), `stored` (what is asked about the store), `arena` (memory of writes),
-//! `backing` (bytes that the store has), `handles` (what is open), [`log_directory`] (the files of a
-//! log), [`inspect`] (a log that is not mounted), [`contents`] (one that is opened without a mount).
+//! Rooms: [`control`] (requests and responses of the control socket), [`client`] (sends requests),
+//! `server` (answers them), [`mount`] (a mount from its options to its end), `kernel` (requests of the
+//! kernel), `names`, `bytes` and [`classes`] (their effects), `engine` (the log, its drain, and answers
+//! that wait), `stored` (waits for the store, and publishes sets), `arena` (memory of writes),
+//! `backing` (bytes that only the store has), `handles` (open files), [`log_directory`] (the files of a
+//! log), [`inspect`] (reads a log that is not mounted), [`contents`] (opens a log without a mount).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]

@@ -12,11 +12,13 @@
 //! I2. [`Mounted::run`] returns when everything is durable, or the log is stopped.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use clearway_proto::base::Class;
 use clearway_proto::staging::{AttributeSet, InodeId};
@@ -29,7 +31,7 @@ use crate::kernel::{KernelSession, KernelUnmounter};
 use crate::log_directory::{LogDirectory, LogSizes};
 use crate::names::STORE_MARK;
 use crate::server::ControlServer;
-use crate::store::StoreOptions;
+use crate::store::{OBJECTS_NAME, StoreOptions, mark_of};
 use crate::stored;
 
 pub use crate::engine::Reporter;
@@ -65,6 +67,8 @@ pub struct LogOptions {
     pub class: Option<Class>,
     /// Rules of classes, in place of those that the log has.
     pub rules: Vec<ClassRule>,
+    /// How long a step in the store may make no progress.
+    pub store_patience: Duration,
 }
 
 /// What a mount is called.
@@ -157,7 +161,7 @@ impl Mounted {
         if let Some(why) = stopped {
             return Err(FsError::Refused(why.to_string()));
         }
-        ended.map_err(FsError::Control)
+        ended.map_err(FsError::system("take requests of the kernel"))
     }
 }
 
@@ -178,7 +182,9 @@ pub(crate) fn open_log(
         Engine::open(log, options.sizes, options.memory, orphans, Arc::clone(reporter))?;
     let drained = mark_store(&engine, &options.store).and_then(|()| {
         let (store, log) = (absolute(&options.store), absolute(&options.log));
-        engine.drain_into(StoreOptions::new(store, log))
+        let owner = Some(engine.look(|core| core.log_id()));
+        let patience = options.store_patience;
+        engine.drain_into(StoreOptions { owner, patience, ..StoreOptions::new(store, log) })
     });
     match drained.and_then(|()| prepare(&engine, options, is_new)) {
         Ok(()) => Ok((engine, thread)),
@@ -240,19 +246,26 @@ fn prepare(engine: &Engine, options: &LogOptions, is_new: bool) -> Result<(), Fs
 fn mark_store(engine: &Engine, store: &Path) -> Result<(), FsError> {
     let (log, has_objects) = engine.look(|core| {
         let has_objects = core.tree().inodes().any(|(_, inode)| inode.has_object);
-        (format!("{:032x}\n", core.log_id().0), has_objects)
+        (mark_of(core.log_id()), has_objects)
     });
     let mark = store.join(STORE_MARK);
+    let objects = find_objects(store)?;
     match fs::read_to_string(&mark) {
         Ok(found) if found == log => Ok(()),
         Ok(_) => Err(FsError::Refused(format!(
-            "{} is the store of another log; name the store of this log, or an empty directory, or remove {STORE_MARK} there if the other log is gone",
+            "{} is the store of another log; name the store of this log, or an empty directory, or remove {STORE_MARK} and {OBJECTS_NAME} there if the other log is gone",
             store.display()
         ))),
         Err(why) if why.kind() == io::ErrorKind::NotFound && has_objects => {
             Err(FsError::Refused(format!(
                 "{} is not the store of this log, which has files only in its store; is its file system mounted?",
                 store.display()
+            )))
+        }
+        Err(why) if why.kind() == io::ErrorKind::NotFound && objects == ObjectsFound::Full => {
+            Err(FsError::Refused(format!(
+                "{} has entries that no mount of this log made, and no {STORE_MARK}; move it away, or name another store",
+                store.join(OBJECTS_NAME).display()
             )))
         }
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
@@ -263,11 +276,53 @@ fn mark_store(engine: &Engine, store: &Path) -> Result<(), FsError> {
     }
 }
 
+/// What is at the place of the objects of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ObjectsFound {
+    /// Nothing, or an empty directory.
+    Empty,
+    /// A directory with entries.
+    Full,
+}
+
+/// Looks at the directory of objects, which the drain makes if it is not there.
+///
+/// # Errors
+/// Something else is in its place, or it belongs to a user that this one cannot take it from.
+fn find_objects(store: &Path) -> Result<ObjectsFound, FsError> {
+    let objects = store.join(OBJECTS_NAME);
+    let found = match fs::symlink_metadata(&objects) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(ObjectsFound::Empty),
+        found => found.map_err(FsError::at("cannot look at", &objects))?,
+    };
+    if !found.is_dir() {
+        return Err(FsError::Refused(format!(
+            "{} is no directory; move it away, because the store needs a directory there",
+            objects.display()
+        )));
+    }
+    let user = rustix::process::geteuid();
+    if !user.is_root() && found.uid() != user.as_raw() {
+        return Err(FsError::Refused(format!(
+            "{} belongs to another user; mount as that user, or move it away",
+            objects.display()
+        )));
+    }
+    let mut entries = fs::read_dir(&objects).map_err(FsError::at("cannot read", &objects))?;
+    Ok(if entries.next().is_none() { ObjectsFound::Empty } else { ObjectsFound::Full })
+}
+
 /// Writes the mark of a store, whole or not at all.
 fn write_mark(store: &Path, mark: &Path, log: &str) -> io::Result<()> {
     let part = store.join(format!("{STORE_MARK}-new"));
-    fs::write(&part, log)?;
-    fs::File::open(&part)?.sync_all()?;
+    // Not through a link of another user.
+    match fs::remove_file(&part) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
+        _ => {}
+    }
+    let mut file = fs::File::create_new(&part)?;
+    file.write_all(log.as_bytes())?;
+    file.sync_all()?;
     fs::rename(&part, mark)?;
     fs::File::open(store)?.sync_all()
 }

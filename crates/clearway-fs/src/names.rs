@@ -94,6 +94,32 @@ impl NamePlace {
     }
 }
 
+/// The process that makes a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) process: u32,
+}
+
+impl Caller {
+    /// Returns whether its writes leave set-user-ID to a file, as root's do.
+    pub(crate) const fn keeps_set_id(self) -> bool {
+        self.uid == 0
+    }
+
+    fn is_in_group(self, gid: u32) -> bool {
+        if self.keeps_set_id() || self.gid == gid {
+            return true;
+        }
+        // The kernel names one group; the others are in `proc_pid_status(5)`.
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process));
+        let status = status.unwrap_or_default();
+        let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+        groups.unwrap_or_default().split_whitespace().any(|group| group.parse() == Ok(gid))
+    }
+}
+
 /// The user who asks, and the permissions of what is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Maker {
@@ -282,14 +308,17 @@ impl Core {
         Ok(self.attributes(inode)?)
     }
 
-    /// Takes set-user-ID and set-group-ID from a file whose owner or bytes change.
-    pub(crate) fn drop_set_id(&mut self, inode: InodeId) -> Result<(), Held> {
+    /// Takes set-user-ID and set-group-ID from a file whose owner or bytes a caller changes.
+    pub(crate) fn drop_set_id(&mut self, inode: InodeId, caller: Caller) -> Result<(), Held> {
         let Some(InodeKind::File(_)) = self.tree().inode(inode).map(|inode| &inode.kind) else {
             return Ok(());
         };
-        let mode = self.attributes(inode)?.mode;
-        // Without the right to execute for the group, the bit says that locks are mandatory.
-        let group = if mode & GROUP_EXECUTE != 0 { SET_GROUP } else { 0 };
+        let Attributes { mode, gid, .. } = self.attributes(inode)?;
+        // Without the right to execute for the group, the bit says that locks are mandatory; only
+        // members of the group keep it.
+        let is_set = mode & SET_GROUP != 0;
+        let is_taken = is_set && (mode & GROUP_EXECUTE != 0 || !caller.is_in_group(gid));
+        let group = if is_taken { SET_GROUP } else { 0 };
         let kept = mode & !(SET_USER | group);
         if kept == mode {
             return Ok(());
@@ -315,7 +344,7 @@ impl Core {
     /// Opens a file.
     pub(crate) fn open_file(&mut self, inode: InodeId, usage: OpenUsage) -> u64 {
         if usage == OpenUsage::Write {
-            self.tell_drain(|drain, _| drain.opened(inode));
+            self.update_drain(|drain, _| drain.opened(inode));
         }
         self.handles.open_file(inode, usage)
     }
@@ -323,7 +352,7 @@ impl Core {
     /// Closes a file or directory.
     pub(crate) fn close_handle(&mut self, handle: u64) {
         if let Some(inode) = self.handles.close(handle) {
-            self.tell_drain(|drain, _| drain.closed(inode));
+            self.update_drain(|drain, _| drain.closed(inode));
         }
     }
 

@@ -554,7 +554,7 @@ fn file(
         None => core.class_of(inode),
     };
     let log_bytes = core.log_bytes(inode);
-    let is_stored = core.ask_drain(|drain, tree| drain.has(tree, inode)).unwrap_or(false);
+    let is_stored = core.query_drain(|drain, tree| drain.has(tree, inode)).unwrap_or(false);
     let is_hidden =
         core.tree().content(inode).is_some() && core.tree().stored_places(inode).next().is_none();
     let left_out = match wish(core.tree(), inode) {

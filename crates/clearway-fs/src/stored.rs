@@ -1,5 +1,5 @@
-//! What is asked about files in the store: to wait until they are there, to drain them first, to
-//! publish them as a set, to leave them out.
+//! Waits until files are in the store, drains them first, publishes sets of them, and leaves files
+//! out.
 //!
 //! # Model
 //! The number of a set says how many members it has. A crash in the middle of holding them leaves a
@@ -94,16 +94,26 @@ pub(crate) fn wait(
     let mut pending = inodes;
     engine.wait(|core| {
         // Somebody wants to have them as they are, open or not.
-        core.tell_drain(|drain, _| pending.iter().for_each(|inode| drain.closed(*inode)));
+        core.update_drain(|drain, _| pending.iter().for_each(|inode| drain.closed(*inode)));
     });
-    until(engine, listener, |core| advance(core, &mut pending))
+    until(engine, &mut *listener, |core| advance(core, &mut pending))?;
+    // The records say what the store got, and not that it is still there.
+    let mut number = None;
+    engine.wait(|core| core.update_drain(|drain, _| number = Some(drain.request_check())));
+    until(engine, listener, |core| {
+        match core.query_drain(|drain, _| Some(drain.checked()) >= number) {
+            None => Progress::Refused("the mount ends".to_owned()),
+            Some(true) => Progress::Done,
+            Some(false) => Progress::Waits,
+        }
+    })
 }
 
 /// Takes from the end of `pending` what the store has.
 fn advance(core: &mut Core, pending: &mut Vec<InodeId>) -> Progress {
     for _ in 0..AT_ONCE {
         let Some(inode) = pending.last().copied() else { return Progress::Done };
-        let has = core.ask_drain(|drain, tree| {
+        let has = core.query_drain(|drain, tree| {
             tree.inode(inode).is_none_or(|found| found.links == 0) || drain.has(tree, inode)
         });
         match has {
@@ -197,8 +207,9 @@ pub(crate) fn cancel(engine: &Engine, inodes: Vec<InodeId>) -> Result<(), String
     for inode in &inodes {
         let inode = *inode;
         let done = change(engine, move |core| {
-            let lacks = core
-                .ask_drain(|drain, tree| tree.content(inode).is_some() && !drain.has(tree, inode));
+            let lacks = core.query_drain(|drain, tree| {
+                tree.content(inode).is_some() && !drain.has(tree, inode)
+            });
             if lacks != Some(true) {
                 return Ok(());
             }
@@ -236,7 +247,7 @@ pub(crate) fn publish(
     }
     let set = engine.look(|core| {
         let set = core.next_set() << COUNT_BITS | count;
-        core.tell_drain(|drain, _| drain.gather(set));
+        core.update_drain(|drain, _| drain.gather(set));
         set
     });
     let held = hold(engine, set, files.clone(), listener);
@@ -247,14 +258,14 @@ pub(crate) fn publish(
             other => other,
         });
     }
-    engine.wait(|core| core.tell_drain(|drain, _| drain.gathered(set)));
+    engine.wait(|core| core.update_drain(|drain, _| drain.gathered(set)));
     held?;
     let mut pending = files;
     until(engine, listener, |core| {
         let is_member = |core: &mut Core, inode: &InodeId| {
             core.tree().inode(*inode).is_none_or(|found| found.links == 0)
                 || core.tree().member(*inode).is_some_and(|member| member.set == set)
-                || core.ask_drain(|drain, tree| drain.has(tree, *inode)) == Some(true)
+                || core.query_drain(|drain, tree| drain.has(tree, *inode)) == Some(true)
                 || core.tree().stored_places(*inode).next().is_some()
         };
         match pending.last() {
@@ -323,7 +334,7 @@ fn hold(
             if core.tree().stored_places(inode).next().is_some() {
                 return Progress::Refused(is_seen(core, inode));
             }
-            if core.ask_drain(|drain, tree| drain.can_hold(tree, inode)) != Some(true) {
+            if core.query_drain(|drain, tree| drain.can_hold(tree, inode)) != Some(true) {
                 return Progress::Waits;
             }
             let held = core.append(TreeChange::Hold { inode, set }, &[inode]);

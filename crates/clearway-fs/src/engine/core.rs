@@ -1,7 +1,7 @@
 //! The log as requests see it: changes in, their places in memory and on disk, and when they are safe.
 //!
 //! # Model
-//! Whoever has a request holds the lock around this, makes the change, and lets go. A change is
+//! A thread with a request holds the lock around this, makes the change, and lets go. A change is
 //! visible at once. An answer that has to wait until changes are durable waits as a [`Waiter`]; a
 //! change that the log cannot take yet waits in a queue, and all changes behind it too.
 //!
@@ -543,7 +543,7 @@ impl Core {
         for event in std::mem::take(&mut self.events) {
             match event {
                 LogEvent::Durable { client: DRAIN, number } => {
-                    self.tell_drain(|drain, _| drain.durable(number));
+                    self.update_drain(|drain, _| drain.durable(number));
                 }
                 LogEvent::Durable { client, number } => {
                     let is_covered = |(_, of, stamped): &(u64, ClientId, u64)| {
@@ -554,10 +554,10 @@ impl Core {
                         let last = self.order.drain(..=covered).next_back();
                         self.take_durable(last.map_or(0, |(number, ..)| number));
                     }
-                    self.stir_drain();
+                    self.notify_drain();
                 }
                 LogEvent::Drainable { inode, version, size } => {
-                    self.tell_drain(|drain, _| drain.drainable(inode, version, size));
+                    self.update_drain(|drain, _| drain.drainable(inode, version, size));
                 }
                 LogEvent::Refused { why, .. } => self.refused = Some(why),
                 LogEvent::Notice(why) => self.say(why.to_string()),

@@ -23,14 +23,14 @@ use clearway_proto::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos};
 use clearway_proto::flow::ServiceShare;
 use clearway_proto::staging::{
     ClientId, DrainNotice, InodeId, LogError, StepEnd, StoreDrain, StoreDrainConfig, StorePath,
-    StoreStep, StoreTask, Tree, TreeChange,
+    StoreStep, StoreTask, StrangerFate, Tree, TreeChange,
 };
 use clearway_proto::wire::Span;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Engine;
 use super::core::Core;
-use crate::store::StoreWorker;
+use crate::store::{OBJECTS_NAME, StoreWorker, stranger_name};
 use crate::stored::members_of;
 
 /// The client whose calls are the records of the drain.
@@ -40,6 +40,8 @@ const FILES: u32 = 4;
 const NAMES: u32 = 4;
 /// Bytes of one pass: long enough for the disk, short enough that a change of class is soon felt.
 const PASS: Bytes = Bytes(64 << 20);
+/// Differences of each kind that are looked at under the lock: less than a millisecond.
+const LOOK: usize = 1024;
 /// How long what failed is left alone.
 const PAUSE: Nanos = Nanos::from_secs(1);
 /// How long steps may fail until changes do not wait for the store any more.
@@ -47,8 +49,8 @@ const FAILING_MAX: Nanos = Nanos::from_secs(5);
 /// How long the thread rests after a round, in rounds.
 const REST_ROUNDS: u32 = 4;
 const REST_MAX: Duration = Duration::from_secs(1);
-/// Paths that a sentence was said for, at most.
-const SAID_MAX: usize = 1000;
+/// Sentences about files of other programs, at most.
+const REPORTED_MAX: usize = 1000;
 /// Weights of the classes: urgent ones get most of the store, and none starves.
 const WEIGHTS: [(Class, u32); 5] = [
     (Class::Control, 16),
@@ -94,9 +96,10 @@ pub(super) struct Draining {
     /// Since when steps fail, if none succeeded since.
     failing_since: Option<LocalNs>,
     /// Causes that an operator knows of, and paths.
-    said_faults: BTreeSet<String>,
-    said_paths: BTreeSet<String>,
-    is_parked_said: bool,
+    reported_faults: BTreeSet<String>,
+    reported_strangers: BTreeSet<String>,
+    is_parked_reported: bool,
+    is_absence_reported: bool,
 }
 
 impl Draining {
@@ -108,6 +111,7 @@ impl Draining {
             pass: PASS,
             pause: PAUSE,
             shares: WEIGHTS.map(|(class, weight)| (class, share(weight))).to_vec(),
+            look: LOOK,
             recorded,
         };
         Self {
@@ -117,9 +121,10 @@ impl Draining {
             urgent: BTreeSet::new(),
             counts: DrainCounts::default(),
             failing_since: None,
-            said_faults: BTreeSet::new(),
-            said_paths: BTreeSet::new(),
-            is_parked_said: false,
+            reported_faults: BTreeSet::new(),
+            reported_strangers: BTreeSet::new(),
+            is_parked_reported: false,
+            is_absence_reported: false,
         }
     }
 
@@ -128,7 +133,7 @@ impl Draining {
             DrainCondition::Parked
         } else if self.failing_since.is_some() {
             DrainCondition::Failing
-        } else if self.drain.is_idle() && self.drain.deadline().is_none() {
+        } else if self.drain.is_idle() && self.drain.retry_at().is_none() {
             DrainCondition::Idle
         } else {
             DrainCondition::Working
@@ -139,7 +144,7 @@ impl Draining {
     fn take_ends(&mut self, now: LocalNs) {
         while let Some((number, end)) = self.worker.poll() {
             let copied = self.copies.remove(&number);
-            if let StepEnd::Done | StepEnd::DoneBeside = end {
+            if let StepEnd::Done | StepEnd::DoneBeside(_) = end {
                 self.failing_since = None;
                 if let Some((class, bytes)) = copied {
                     *self.counts.bytes.entry(class).or_default() += bytes;
@@ -162,38 +167,50 @@ impl Draining {
 
     /// Returns sentences for `mount.log`: each cause once, until the store works again.
     fn sentences(&mut self) -> Vec<String> {
-        let mut sentences = Vec::new();
+        let mut sentences: Vec<String> = Vec::new();
+        while let Some(line) = self.worker.take_line() {
+            sentences.push(format!("the process that changes the store: {line}"));
+        }
         while let Some(notice) = self.drain.take_notice() {
             match notice {
                 DrainNotice::Failed { step, fault } => {
-                    if self.said_faults.insert(fault.to_string()) {
+                    if self.reported_faults.insert(fault.to_string()) {
                         let what = describe(&step);
                         sentences.push(format!(
                             "the store: cannot {what}: {fault}; it is tried again until it works"
                         ));
                     }
                 }
-                DrainNotice::Stranger { step } => {
-                    let place = place_of(&step).unwrap_or_else(|| "a name".to_owned());
-                    if self.said_paths.len() < SAID_MAX && self.said_paths.insert(place.clone()) {
-                        sentences.push(format!(
-                            "the store: somebody else made what was at {place}; it stays there or is moved to {place}.stranger"
-                        ));
+                DrainNotice::Stranger { step, fate } => {
+                    let sentence = stranger_sentence(&step, fate);
+                    if self.reported_strangers.len() < REPORTED_MAX
+                        && self.reported_strangers.insert(sentence.clone())
+                    {
+                        sentences.push(sentence);
                     }
                 }
-                DrainNotice::Parked if !self.is_parked_said => {
-                    self.is_parked_said = true;
+                DrainNotice::Absent if !self.is_absence_reported => {
+                    self.is_absence_reported = true;
+                    sentences.push(format!(
+                        "{} does not lead to the store of this log; files stay in the log until the store, and its file system, are there again",
+                        self.worker.store().display()
+                    ));
+                }
+                DrainNotice::Parked if !self.is_parked_reported => {
+                    self.is_parked_reported = true;
                     sentences.push(
                         "the store makes no progress; files stay in the log, and the drain is tried again"
                             .to_owned(),
                     );
                 }
-                DrainNotice::Parked | DrainNotice::Published(_) => {}
+                DrainNotice::Parked | DrainNotice::Absent | DrainNotice::Published(_) => {}
             }
         }
-        let is_well = self.failing_since.is_none() && self.drain.deadline().is_none();
-        if is_well && (self.is_parked_said || !self.said_faults.is_empty()) {
-            (self.is_parked_said, self.said_faults) = (false, BTreeSet::new());
+        let is_well = self.failing_since.is_none() && self.drain.retry_at().is_none();
+        let is_bad = self.is_parked_reported || self.is_absence_reported;
+        if is_well && (is_bad || !self.reported_faults.is_empty()) {
+            (self.is_parked_reported, self.is_absence_reported) = (false, false);
+            self.reported_faults = BTreeSet::new();
             sentences.push("the store works again".to_owned());
         }
         sentences
@@ -204,6 +221,31 @@ fn shown(path: &StorePath) -> String {
     let names: Vec<_> =
         path.names.iter().map(|name| String::from_utf8_lossy(name.bytes())).collect();
     format!("/{}", names.join("/"))
+}
+
+/// Returns the sentence for something of another program that a step found.
+fn stranger_sentence(step: &StoreStep, fate: StrangerFate) -> String {
+    let place = match (step, fate) {
+        (StoreStep::Sweep { .. }, _) => format!("/{OBJECTS_NAME}"),
+        (StoreStep::MoveDirectory { from, .. }, StrangerFate::Stays) => shown(from),
+        _ => place_of(step).unwrap_or_else(|| "a name".to_owned()),
+    };
+    match (step, fate) {
+        (StoreStep::Sweep { .. }, _) => format!(
+            "the store: another program made entries of {place}, which is for Clearway alone; they stay there"
+        ),
+        (_, StrangerFate::Stays) => {
+            format!("the store: another program changed what is at {place}; it stays there")
+        }
+        (_, StrangerFate::Moved(number)) => {
+            let name = place.rsplit('/').next().unwrap_or_default();
+            let moved = stranger_name(name.as_bytes(), number);
+            format!(
+                "the store: another program made what was at {place}; its name is now {}",
+                String::from_utf8_lossy(&moved)
+            )
+        }
+    }
 }
 
 /// Returns the path in the store that a step changes.
@@ -237,25 +279,28 @@ fn describe(step: &StoreStep) -> String {
 
 impl Core {
     /// Notes that the drain has something to look at.
-    pub(super) fn stir_drain(&mut self) {
+    pub(super) fn notify_drain(&mut self) {
         if let Some(draining) = &mut self.draining {
             draining.drain.stir();
             self.has_drain_news = true;
         }
     }
 
-    /// Gives the engine of the drain what `tell` has for it, if there is one.
-    pub(crate) fn tell_drain(&mut self, tell: impl FnOnce(&mut StoreDrain, &Tree)) {
+    /// Changes the engine of the drain by `update`, if there is one.
+    pub(crate) fn update_drain(&mut self, update: impl FnOnce(&mut StoreDrain, &Tree)) {
         if let Some(draining) = &mut self.draining {
-            tell(&mut draining.drain, self.driver.engine_mut().state().tree());
+            update(&mut draining.drain, self.driver.engine_mut().state().tree());
             self.has_drain_news = true;
         }
     }
 
-    /// Returns what `ask` finds in the engine of the drain; `None` when nothing is drained.
-    pub(crate) fn ask_drain<T>(&mut self, ask: impl FnOnce(&StoreDrain, &Tree) -> T) -> Option<T> {
+    /// Returns what `query` finds in the engine of the drain; `None` when nothing is drained.
+    pub(crate) fn query_drain<T>(
+        &mut self,
+        query: impl FnOnce(&StoreDrain, &Tree) -> T,
+    ) -> Option<T> {
         let draining = self.draining.as_ref()?;
-        Some(ask(&draining.drain, self.driver.engine_mut().state().tree()))
+        Some(query(&draining.drain, self.driver.engine_mut().state().tree()))
     }
 
     /// Drains a file before others of its class.

@@ -1,4 +1,5 @@
-//! What is known of inodes beside the tree: who has them, and which change of theirs was last.
+//! Keeps what the tree does not know of inodes: references of the kernel, and the number of the last
+//! change.
 //!
 //! # Invariants
 //! I1. An inode is known while the kernel refers to it or its last change is not durable.

@@ -145,7 +145,7 @@ impl Engine {
         let mut driver = Driver::boot(StagingLog::new(config), wire.now(), 0);
         let recovered = opened(&mut driver, &mut wire);
         let found = recovered.map_err(|why| FsError::Log { path: path.clone(), why })?;
-        tell(&found, &report);
+        report_recovery(&found, &report);
         let core = Core::new(driver, wire, Arc::clone(&arena), region, memory, orphans);
         let engine = Arc::new(Self {
             core: Mutex::new(core),
@@ -238,10 +238,10 @@ impl Engine {
         self.signal.raise();
     }
 
-    /// Lets `ask` note what it waits for, and sends what is due already.
-    pub(crate) fn wait(&self, ask: impl FnOnce(&mut Core)) {
+    /// Lets `request` note what it waits for, and sends what is due already.
+    pub(crate) fn wait(&self, request: impl FnOnce(&mut Core)) {
         let mut core = self.lock();
-        ask(&mut core);
+        request(&mut core);
         self.send(core);
     }
 
@@ -366,11 +366,22 @@ fn opened(
     }
 }
 
-/// Reports a torn tail and damaged files that recovery found.
-fn tell(found: &RecoveryReport, report: &Reporter) {
+/// Reports damage that recovery found.
+fn report_recovery(found: &RecoveryReport, report: &Reporter) {
     if found.has_torn_tail {
         report(
             "the last group of the log was not written whole, and is dropped; no call acknowledged it",
+        );
+    }
+    if found.superblocks_damaged > 0 {
+        report("a copy of the superblock of the log was damaged; it is written again");
+    }
+    if found.snapshots_damaged > 0 {
+        report("a snapshot of the log was not whole; the groups that it covers were read instead");
+    }
+    if found.has_unknown_tail {
+        report(
+            "the bytes behind the last group of the log are no group: a crash left them, or a last group was damaged",
         );
     }
     for file in &found.damaged {

@@ -30,9 +30,9 @@ use crate::engine::wall_now;
 use crate::handles::OpenUsage;
 use crate::names::Attributes;
 use crate::network::{
-    CacheState, FileAge, FileRequest, FileResponse, RemoteAnswer, RemoteFiles, RequestMaker,
-    RequestNode, RequestPlace, RequestedAttributes, RequestedTime, RespondedAttributes,
-    RespondedEntry, SetIdChange,
+    CacheState, FileAge, FileRequest, FileResponse, RemoteAnswer, RemoteFiles, RequestCaller,
+    RequestMaker, RequestNode, RequestPlace, RequestedAttributes, RequestedTime,
+    RespondedAttributes, RespondedEntry,
 };
 
 /// How long the kernel may believe names and attributes.
@@ -236,6 +236,10 @@ fn time_of(time: TimeOrNow) -> RequestedTime {
     }
 }
 
+fn request_caller(request: &Request) -> RequestCaller {
+    RequestCaller { uid: request.uid(), gid: request.gid() }
+}
+
 fn request_maker(request: &Request, mode: u32) -> RequestMaker {
     let made = maker(request, mode);
     RequestMaker { uid: made.uid, gid: made.gid, mode: made.mode }
@@ -258,7 +262,7 @@ impl Filesystem for RemoteAdaptor {
 
     fn setattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -275,7 +279,8 @@ impl Filesystem for RemoteAdaptor {
         reply: ReplyAttr,
     ) {
         let (atime, mtime) = (atime.map(time_of), mtime.map(time_of));
-        let set = RequestedAttributes { mode, uid, gid, size, atime, mtime };
+        let set =
+            RequestedAttributes { mode, uid, gid, size, atime, mtime, caller: request_caller(req) };
         let inode = self.inode(ino);
         let answer = self.attributes(reply);
         // Bytes and times that are on their way must not come behind this.
@@ -421,7 +426,7 @@ impl Filesystem for RemoteAdaptor {
 
     fn write(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -435,16 +440,13 @@ impl Filesystem for RemoteAdaptor {
         if length == 0 {
             return reply.written(0);
         }
-        let set_id = if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            SetIdChange::Drops
-        } else {
-            SetIdChange::Keeps
-        };
+        let drops_set_id =
+            write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID).then(|| request_caller(req));
         let answer = Box::new(move |done: Result<(), rustix::io::Errno>| match done {
             Ok(()) => reply.written(length),
             Err(why) => reply.error(error(why)),
         });
-        self.files.write(self.inode(ino), offset, data, set_id, answer);
+        self.files.write(self.inode(ino), offset, data, drops_set_id, answer);
     }
 
     fn flush(

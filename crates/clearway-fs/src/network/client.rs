@@ -23,7 +23,9 @@ use clearway_proto::staging::{InodeId, WallNs};
 use clearway_runtime::wake_signal::WakeSignal;
 use rustix::io::Errno;
 
-use super::request::{FileRequest, FileResponse, RespondedAttributes, RespondedOpening, encode};
+use super::request::{
+    FileRequest, FileResponse, RequestCaller, RespondedAttributes, RespondedOpening, encode,
+};
 use crate::FsError;
 use crate::arena::{Arena, Loan};
 use crate::backing::ReadAnswer;
@@ -247,7 +249,7 @@ impl RemoteFiles {
         inode: InodeId,
         offset: u64,
         bytes: &[u8],
-        drops_set_id: SetIdChange,
+        drops_set_id: Option<RequestCaller>,
         answer: DoneAnswer,
     ) {
         let Some(loan) = self.arena.fill(bytes) else { return answer(Err(Errno::NOMEM)) };
@@ -260,7 +262,7 @@ impl RemoteFiles {
         offset: u64,
         loan: Arc<Loan>,
         digest: u64,
-        set_id: SetIdChange,
+        drops_set_id: Option<RequestCaller>,
         answer: DoneAnswer,
     ) {
         let length = loan.bytes().len() as u64;
@@ -275,7 +277,7 @@ impl RemoteFiles {
             // Calls of two classes have no order.
             let files = Arc::clone(self);
             file.waiting.push(Box::new(move || {
-                files.write_loan(inode, offset, loan, digest, set_id, answer);
+                files.write_loan(inode, offset, loan, digest, drops_set_id, answer);
             }));
             return;
         }
@@ -290,7 +292,6 @@ impl RemoteFiles {
         state.unanswered += length;
         state.written_bytes += length;
         drop(state);
-        let drops_set_id = set_id == SetIdChange::Drops;
         let request = FileRequest::Write { inode: inode.0, offset, digest, drops_set_id };
         let files = Arc::clone(self);
         let returned: RemoteAnswer = Box::new(move |response| {
@@ -516,11 +517,4 @@ pub(crate) enum FileAge {
 pub(crate) enum CacheState {
     Valid,
     Stale,
-}
-
-/// Whether a write takes set-user-ID and set-group-ID away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SetIdChange {
-    Drops,
-    Keeps,
 }

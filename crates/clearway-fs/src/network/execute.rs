@@ -200,9 +200,9 @@ impl Engine {
         }
         let inode = InodeId(inode);
         let attempt = move |core: &mut Core| {
-            if drops_set_id {
+            if let Some(caller) = drops_set_id {
                 core.continue_call();
-                core.drop_set_id(inode)?;
+                core.drop_set_id(inode, caller.caller())?;
                 core.finish_call();
             }
             core.write(inode, offset, &loan, digest)?;
@@ -305,8 +305,10 @@ fn change(
             let attributes = attributes_of(core, inode, set);
             // The kernel leaves it to its server what a new owner or size takes away.
             core.continue_call();
-            if set.mode.is_none() && (attributes.owner.is_some() || set.size.is_some()) {
-                core.drop_set_id(inode)?;
+            let caller = set.caller.caller();
+            let is_cut = set.size.is_some() && !caller.keeps_set_id();
+            if set.mode.is_none() && (attributes.owner.is_some() || is_cut) {
+                core.drop_set_id(inode, caller)?;
             }
             if let Some(size) = set.size {
                 if attributes == AttributeSet::default() {

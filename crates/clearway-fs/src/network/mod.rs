@@ -26,10 +26,10 @@ mod session;
 mod tests;
 
 pub use access::User;
-pub(crate) use client::{CacheState, FileAge, RemoteAnswer, RemoteFiles, SetIdChange};
+pub(crate) use client::{CacheState, FileAge, RemoteAnswer, RemoteFiles};
 pub(crate) use request::{
-    FileRequest, FileResponse, RequestMaker, RequestNode, RequestPlace, RequestedAttributes,
-    RequestedTime, RespondedAttributes, RespondedEntry,
+    FileRequest, FileResponse, RequestCaller, RequestMaker, RequestNode, RequestPlace,
+    RequestedAttributes, RequestedTime, RespondedAttributes, RespondedEntry,
 };
 
 use clearway_proto::base::{Class, Rank};

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::SeekTarget;
 use crate::handles::OpenUsage;
-use crate::names::{Attributes, Maker, NamePlace, NodeType};
+use crate::names::{Attributes, Caller, Maker, NamePlace, NodeType};
 
 /// Entries of a directory that one response lists, at most, and bytes of their names: with
 /// attributes it fits into the header of a call.
@@ -95,6 +95,20 @@ impl RequestMaker {
     }
 }
 
+/// The user whose program makes a change, for what is left of set-user-ID and set-group-ID.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RequestCaller {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+impl RequestCaller {
+    pub(super) const fn caller(self) -> Caller {
+        // Only the client's host knows more groups: without them the bit goes.
+        Caller { uid: self.uid, gid: self.gid, process: 0 }
+    }
+}
+
 /// Attributes that are set; a time is in nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RequestedAttributes {
@@ -104,6 +118,7 @@ pub(crate) struct RequestedAttributes {
     pub(crate) size: Option<u64>,
     pub(crate) atime: Option<RequestedTime>,
     pub(crate) mtime: Option<RequestedTime>,
+    pub(crate) caller: RequestCaller,
 }
 
 /// A time that is set.
@@ -200,7 +215,7 @@ pub(crate) enum FileRequest {
         inode: u64,
         offset: u64,
         digest: u64,
-        drops_set_id: bool,
+        drops_set_id: Option<RequestCaller>,
     },
     /// A line for the control socket.
     Control(String),

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use clearway_proto::base::{Bytes, Class, Nanos, Rank};
 use clearway_proto::reliable::{ReliableWire, StreamConfig};
@@ -16,7 +17,7 @@ use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
 use rustix::io::Errno;
 
-use super::client::{FileAge, RemoteFiles, SetIdChange};
+use super::client::{FileAge, RemoteFiles};
 use super::connection::{ConnectError, ServerConnection, ServerConnector, keep_connected};
 use super::request::{
     FileRequest, FileResponse, RequestMaker, RequestNode, RequestPlace, RequestedAttributes,
@@ -81,6 +82,7 @@ impl TestService {
             memory: 32 << 20,
             class: None,
             rules: Vec::new(),
+            store_patience: Duration::from_secs(30),
         }
     }
 
@@ -189,7 +191,7 @@ impl TestClient {
     fn write(&self, inode: InodeId, offset: u64, bytes: &[u8]) {
         let (sender, receiver) = mpsc::channel();
         let answer = Box::new(move |done| sender.send(done).expect("the test waits"));
-        self.files.write(inode, offset, bytes, SetIdChange::Keeps, answer);
+        self.files.write(inode, offset, bytes, None, answer);
         receiver.recv().expect("an answer").expect("written");
     }
 
@@ -311,7 +313,7 @@ fn user__a_person_does_what_its_rights_allow() {
     let read = FileRequest::Read { inode, offset: 0, length: 100 };
     assert_eq!(refused(read), Some(Errno::ACCESS));
     let digest = clearway_proto::base::xxh3(b"");
-    let write = FileRequest::Write { inode, offset: 0, digest, drops_set_id: false };
+    let write = FileRequest::Write { inode, offset: 0, digest, drops_set_id: None };
     assert_eq!(refused(write), Some(Errno::ACCESS));
     assert_eq!(refused(FileRequest::Open { inode, usage: OpenUsage::Read }), Some(Errno::ACCESS));
     let reopen = FileRequest::Reopen(vec![(inode, OpenUsage::Write)]);

@@ -27,6 +27,9 @@ use super::steps::StepRunner;
 /// How often progress is worth a frame: often enough for any patience in seconds.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
+/// The exit status of a process that a panic ends.
+const PANICKED: i32 = 101;
+
 type Task = (u64, StoreStep);
 
 /// Does steps that come over standard input, until it ends. The command that a mount starts calls
@@ -35,6 +38,7 @@ type Task = (u64, StoreStep);
 /// # Errors
 /// Standard input is no socket of a mount.
 pub fn serve() -> io::Result<()> {
+    report_panics();
     let parent = getppid();
     // The kernel names a process by the file that it was started from, here `exe`.
     let _ = rustix::thread::set_name(c"clearway-store");
@@ -51,8 +55,9 @@ pub fn serve() -> io::Result<()> {
     let output = Arc::new(Mutex::new(input.try_clone()?));
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
     let Some(first) = read_frame(&mut input, TASK_MAX)? else { return Ok(()) };
-    let ChildPlaces { store, log, steps } = ChildPlaces::parse(&first).ok_or_else(malformed)?;
-    let runner = Arc::new(StepRunner::new(&store, &log));
+    let ChildPlaces { store, log, steps, owner } =
+        ChildPlaces::parse(&first).ok_or_else(malformed)?;
+    let runner = Arc::new(StepRunner::new(&store, &log, owner));
     let (give, take) = channel();
     let take = Arc::new(Mutex::new(take));
     for _ in 0..steps {
@@ -65,6 +70,17 @@ pub fn serve() -> io::Result<()> {
         give.send(task).map_err(io::Error::other)?;
     }
     Ok(())
+}
+
+/// Lets a panic of any thread end the process, after one line on standard error: the step of that
+/// thread would never end.
+pub(super) fn report_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let what = panic.to_string().replace('\n', " ");
+        // One write: the mount reads what is there.
+        let _ = io::stderr().write_all(format!("it ends because of a bug: {what}\n").as_bytes());
+        std::process::exit(PANICKED);
+    }));
 }
 
 /// Does steps until the process ends.

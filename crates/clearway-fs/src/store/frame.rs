@@ -4,7 +4,7 @@
 //! A frame is its length in four bytes and that many bytes. Numbers are little-endian. A length
 //! precedes each part whose length is not fixed.
 //! ```text
-//!   to the child     places   first frame: directories of store and log, most steps at a time
+//!   to the child     places   first frame: directories of store and log, most steps at a time, mark
 //!                    task     the number of a step, and the step
 //!   from the child   part     the number of a step that made progress
 //!                    end      the number of a step, and its outcome
@@ -20,8 +20,8 @@ use std::path::PathBuf;
 
 use clearway_proto::base::ByteReader;
 use clearway_proto::staging::{
-    CopyPiece, EntryName, InodeId, LogPlace, NodeKind, SpecialKind, SpecialNode, StepEnd,
-    StoreAttributes, StoreBase, StorePath, StoreStep, WallNs,
+    CopyPiece, EntryName, InodeId, LogId, LogPlace, NodeKind, SpecialKind, SpecialNode, StepEnd,
+    StoreAttributes, StoreBase, StorePath, StoreStep, StrangerFate, WallNs,
 };
 use clearway_proto::wire::Fault;
 
@@ -36,6 +36,8 @@ pub(super) struct ChildPlaces {
     pub(super) store: PathBuf,
     pub(super) log: PathBuf,
     pub(super) steps: u32,
+    /// The log that the mark of the store names; none where the store has no mark.
+    pub(super) owner: Option<LogId>,
 }
 
 /// What a child says of a step.
@@ -116,6 +118,8 @@ impl ChildPlaces {
         let mut frame = FrameWriter::new();
         let (store, log) = (self.store.as_os_str().as_bytes(), self.log.as_os_str().as_bytes());
         frame.bytes(store).bytes(log).u32(self.steps);
+        let owner = self.owner.map_or(Vec::new(), |owner| owner.0.to_le_bytes().to_vec());
+        frame.bytes(&owner);
         frame.finish()
     }
 
@@ -124,7 +128,11 @@ impl ChildPlaces {
         let mut path = || Some(PathBuf::from(OsStr::from_bytes(run(&mut rest)?)));
         let (store, log) = (path()?, path()?);
         let steps = rest.u32()?;
-        rest.is_empty().then_some(Self { store, log, steps })
+        let owner = match run(&mut rest)? {
+            [] => None,
+            bytes => Some(LogId(u128::from_le_bytes(bytes.try_into().ok()?))),
+        };
+        rest.is_empty().then_some(Self { store, log, steps, owner })
     }
 }
 
@@ -275,6 +283,8 @@ fn node(rest: &mut ByteReader<'_>) -> Option<NodeKind> {
     })
 }
 
+/// The code of the first of [`FAULTS`].
+const FIRST_FAULT: u8 = 6;
 const FAULTS: [Fault; 5] =
     [Fault::NoSpace, Fault::Io, Fault::Denied, Fault::Gone, Fault::Malformed];
 
@@ -284,14 +294,19 @@ pub(super) fn news_frame(number: u64, news: StepNews) -> Vec<u8> {
     frame.u64(number).u8(match news {
         StepNews::Progress => 0,
         StepNews::End(StepEnd::Done) => 1,
-        StepNews::End(StepEnd::DoneBeside) => 2,
+        StepNews::End(StepEnd::DoneBeside(StrangerFate::Stays)) => 2,
         StepNews::End(StepEnd::Stuck) => 3,
+        StepNews::End(StepEnd::Absent) => 4,
+        StepNews::End(StepEnd::DoneBeside(StrangerFate::Moved(_))) => 5,
         StepNews::End(StepEnd::Failed(fault)) => {
             let index = FAULTS.iter().position(|other| *other == fault);
             // A fault that is not listed is one of the device.
-            4 + index.unwrap_or(1) as u8
+            FIRST_FAULT + index.unwrap_or(1) as u8
         }
     });
+    if let StepNews::End(StepEnd::DoneBeside(StrangerFate::Moved(suffix))) = news {
+        frame.u32(suffix);
+    }
     frame.finish()
 }
 
@@ -302,9 +317,14 @@ pub(super) fn parse_news(frame: &[u8]) -> Option<(u64, StepNews)> {
     let news = match rest.u8()? {
         0 => StepNews::Progress,
         1 => StepNews::End(StepEnd::Done),
-        2 => StepNews::End(StepEnd::DoneBeside),
+        2 => StepNews::End(StepEnd::DoneBeside(StrangerFate::Stays)),
         3 => StepNews::End(StepEnd::Stuck),
-        code => StepNews::End(StepEnd::Failed(*FAULTS.get(usize::from(code - 4))?)),
+        4 => StepNews::End(StepEnd::Absent),
+        5 => StepNews::End(StepEnd::DoneBeside(StrangerFate::Moved(rest.u32()?))),
+        code => {
+            let index = usize::from(code.checked_sub(FIRST_FAULT)?);
+            StepNews::End(StepEnd::Failed(*FAULTS.get(index)?))
+        }
     };
     rest.is_empty().then_some((number, news))
 }
@@ -415,8 +435,10 @@ mod tests {
         prop_oneof![
             Just(StepNews::Progress),
             Just(StepNews::End(StepEnd::Done)),
-            Just(StepNews::End(StepEnd::DoneBeside)),
+            Just(StepNews::End(StepEnd::DoneBeside(StrangerFate::Stays))),
+            any::<u32>().prop_map(|n| StepNews::End(StepEnd::DoneBeside(StrangerFate::Moved(n)))),
             Just(StepNews::End(StepEnd::Stuck)),
+            Just(StepNews::End(StepEnd::Absent)),
             (0..FAULTS.len()).prop_map(|fault| StepNews::End(StepEnd::Failed(FAULTS[fault]))),
         ]
     }
@@ -453,7 +475,8 @@ mod tests {
     #[test]
     fn child_places__come_back_whatever_their_bytes_are() {
         let store = PathBuf::from(OsStr::from_bytes(b"/st\xffore"));
-        let places = ChildPlaces { store, log: "/log".into(), steps: 8 };
+        let places =
+            ChildPlaces { store, log: "/log".into(), steps: 8, owner: Some(LogId(7 << 100)) };
         assert_eq!(ChildPlaces::parse(&places.to_frame()[4..]), Some(places));
     }
 

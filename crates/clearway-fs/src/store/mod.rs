@@ -37,4 +37,6 @@ mod worker;
 pub use self::child::serve;
 
 pub use self::place::OBJECTS_NAME;
+pub(crate) use self::place::mark_of;
+pub(crate) use self::steps::stranger_name;
 pub use self::worker::{StoreOptions, StoreReader, StoreWorker};

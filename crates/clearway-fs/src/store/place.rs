@@ -18,23 +18,31 @@
 //! I3. One process changes a store, where its file system has locks of directories.
 //! I4. No step changes a store that has no directory of objects. Only a sweep makes this directory,
 //!     so the mount point of a store that is not mounted stays empty.
+//! I5. A step begins and ends well only while the path of the store leads to the open directory, and
+//!     a directory is opened only if its mark names the log.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ffi::CStr;
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use clearway_proto::staging::{EntryName, InodeId, StoreBase, StorePath};
+use clearway_proto::staging::{EntryName, InodeId, LogId, StoreBase, StorePath};
 use rustix::fs::{
     self, AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat,
 };
 use rustix::io::Errno;
 
+use super::bodies::errno;
+use crate::names::STORE_MARK;
+
 /// The name of the hidden directory of objects, in the root of a store. A tree must not use it
 /// there.
 pub const OBJECTS_NAME: &str = ".clearway-objects";
+/// The error where the path of a store does not lead to the store. No call of a step fails with it.
+pub(super) const NO_STORE: Errno = Errno::NOMEDIUM;
 /// Bytes of a path that one call resolves: the system's bound is 4096.
 const PATH_MAX: usize = 3800;
 
@@ -42,6 +50,8 @@ const PATH_MAX: usize = 3800;
 #[derive(Debug)]
 pub(super) struct StorePlace {
     path: PathBuf,
+    /// The log that the mark of the store names; none where it has no mark.
+    owner: Option<LogId>,
     usage: StoreUsage,
     open: Mutex<Option<Arc<OpenStore>>>,
 }
@@ -59,6 +69,8 @@ pub(super) enum StoreUsage {
 pub(super) struct OpenStore {
     pub(super) root: OwnedFd,
     pub(super) objects: OwnedFd,
+    /// Device and inode of both.
+    identity: [(u64, u64); 2],
     index: Mutex<Option<ObjectIndex>>,
     /// Whether paths are walked name by name, because the kernel is older than 5.6.
     walks: AtomicBool,
@@ -74,23 +86,23 @@ pub(super) struct ObjectIndex {
 }
 
 impl StorePlace {
-    pub(super) fn new(path: &Path, usage: StoreUsage) -> Self {
-        Self { path: path.to_owned(), usage, open: Mutex::new(None) }
+    pub(super) fn new(path: &Path, owner: Option<LogId>, usage: StoreUsage) -> Self {
+        Self { path: path.to_owned(), owner, usage, open: Mutex::new(None) }
     }
 
     /// Returns the open store.
     ///
     /// # Errors
-    /// [`Errno::NOENT`] when it, or its directory of objects, is not there; [`Errno::AGAIN`] when
-    /// another process changes it.
+    /// [`NO_STORE`] when its path does not lead to it, or its directory of objects is not there;
+    /// [`Errno::AGAIN`] when another process changes it.
     pub(super) fn open(&self) -> Result<Arc<OpenStore>, Errno> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(store) = open.as_ref().filter(|store| store.is_there()) {
+        if let Some(store) = open.as_ref().filter(|store| self.is_at_path(store)) {
             return Ok(Arc::clone(store));
         }
         *open = None;
-        let root = fs::openat(CWD, &self.path, DIRECTORY, Mode::empty())?;
-        let objects = fs::openat(&root, OBJECTS_NAME, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+        let root = self.open_root()?;
+        let objects = open_objects(&root)?;
         // A child of an earlier mount that could not be ended may still be in a call. Not every file
         // system has locks of directories.
         if self.usage == StoreUsage::Change
@@ -98,24 +110,85 @@ impl StorePlace {
         {
             return Err(Errno::AGAIN);
         }
+        let identity = [identity_of(&fs::fstat(&root)?), identity_of(&fs::fstat(&objects)?)];
         let (index, walks) = (Mutex::new(None), AtomicBool::new(false));
-        let store = Arc::new(OpenStore { root, objects, index, walks });
+        let store = Arc::new(OpenStore { root, objects, identity, index, walks });
         *open = Some(Arc::clone(&store));
         Ok(store)
     }
 
     /// Makes everything in the store durable, and the directory of objects, if it is not there.
     pub(super) fn prepare(&self) -> Result<Arc<OpenStore>, Errno> {
-        let root = fs::openat(CWD, &self.path, DIRECTORY, Mode::empty())?;
+        let root = self.open_root()?;
         fs::syncfs(&root)?;
         // Members of a set that is not published must not be found in it.
         match fs::mkdirat(&root, OBJECTS_NAME, Mode::RWXU) {
             Err(Errno::EXIST) => {}
             made => made?,
         }
+        close_to_others(&open_objects(&root)?)?;
         sync_directory(&root)?;
         self.open()
     }
+
+    /// Returns whether the path still leads to an open store: the store, or what its path leads over,
+    /// can be moved or unmounted while it is open.
+    pub(super) fn is_at_path(&self, store: &OpenStore) -> bool {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let objects = fs::statat(&store.root, OBJECTS_NAME, flags);
+        [fs::stat(&self.path), objects]
+            .into_iter()
+            .zip(store.identity)
+            .all(|(found, identity)| found.is_ok_and(|found| identity_of(&found) == identity))
+    }
+
+    /// Opens the directory of the store, if it is the store.
+    fn open_root(&self) -> Result<OwnedFd, Errno> {
+        let root = match fs::openat(CWD, &self.path, DIRECTORY, Mode::empty()) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NODEV) => return Err(NO_STORE),
+            opened => opened?,
+        };
+        let Some(owner) = self.owner else { return Ok(root) };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let mark = match fs::openat(&root, STORE_MARK, flags, Mode::empty()) {
+            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Err(NO_STORE),
+            opened => opened?,
+        };
+        let mut bytes = Vec::new();
+        let most = 2 * mark_of(owner).len() as u64;
+        File::from(mark).take(most).read_to_end(&mut bytes).map_err(errno)?;
+        if bytes == mark_of(owner).as_bytes() { Ok(root) } else { Err(NO_STORE) }
+    }
+}
+
+/// Opens the directory of objects.
+fn open_objects(root: &OwnedFd) -> Result<OwnedFd, Errno> {
+    match fs::openat(root, OBJECTS_NAME, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Err(NO_STORE),
+        opened => opened,
+    }
+}
+
+/// Makes the directory of objects one of this user that nobody else reads, whatever it was before.
+fn close_to_others(objects: &OwnedFd) -> Result<(), Errno> {
+    let (found, user) = (fs::fstat(objects)?, rustix::process::geteuid());
+    if found.st_uid != user.as_raw() {
+        fs::fchown(objects, Some(user), Some(rustix::process::getegid()))?;
+    }
+    if found.st_mode & 0o7777 != Mode::RWXU.as_raw_mode() {
+        fs::fchmod(objects, Mode::RWXU)?;
+    }
+    Ok(())
+}
+
+/// Returns device and inode.
+fn identity_of(found: &Stat) -> (u64, u64) {
+    (found.st_dev, found.st_ino)
+}
+
+/// Returns what the mark of a store has when a log is drained into it.
+pub(crate) fn mark_of(log: LogId) -> String {
+    format!("{:032x}\n", log.0)
 }
 
 /// How directories are opened to be read and synced.
@@ -159,12 +232,6 @@ impl OpenStore {
     #[cfg(test)]
     pub(super) fn walk_names(&self) {
         self.walks.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns whether both directories still have a name somewhere.
-    fn is_there(&self) -> bool {
-        let is_there = |directory| fs::fstat(directory).is_ok_and(|found: Stat| found.st_nlink > 0);
-        is_there(&self.root) && is_there(&self.objects)
     }
 
     /// Opens the directory at a path so that it can be synced.
@@ -363,6 +430,7 @@ impl ObjectIndex {
             // The number that is listed need not be the one that a look gives, behind a mount.
             if let Some(found) = look(objects, name.to_bytes())?
                 && file_type(&found) != FileType::Directory
+                && is_own(name.to_bytes())
             {
                 index.add(name.to_bytes(), found.st_ino);
             }
@@ -384,7 +452,13 @@ pub(super) fn parse_old(name: &[u8]) -> Option<(InodeId, u32)> {
 }
 
 /// Returns the inode whose object has a name.
-pub(super) fn parse_object(name: &CStr) -> Option<InodeId> {
-    let inode = InodeId(name.to_str().ok()?.parse().ok()?);
-    (object_name(inode).as_bytes() == name.to_bytes()).then_some(inode)
+pub(super) fn parse_object(name: &[u8]) -> Option<InodeId> {
+    let inode = InodeId(std::str::from_utf8(name).ok()?.parse().ok()?);
+    (object_name(inode).as_bytes() == name).then_some(inode)
+}
+
+/// Returns whether steps give names like this one to entries of the directory of objects.
+pub(super) fn is_own(name: &[u8]) -> bool {
+    let rest = name.strip_prefix(b"new-").or_else(|| name.strip_prefix(b"link-"));
+    parse_object(rest.unwrap_or(name)).or_else(|| Some(parse_old(name)?.0)).is_some()
 }

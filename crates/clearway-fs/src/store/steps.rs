@@ -14,7 +14,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use clearway_proto::staging::{
-    InodeId, NodeKind, SpecialKind, SpecialNode, StepEnd, StoreAttributes, StorePath, StoreStep,
+    InodeId, LogId, NodeKind, SpecialKind, SpecialNode, StepEnd, StoreAttributes, StorePath,
+    StoreStep, StrangerFate,
 };
 use clearway_proto::wire::Fault;
 use rustix::fs::{self, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
@@ -25,8 +26,8 @@ use super::attributes;
 use super::bodies::LogBodies;
 use super::copy::FileCopy;
 use super::place::{
-    OpenStore, StorePlace, StoreUsage, file_type, look, object_name, parse_object, parse_old,
-    sync_directory,
+    NO_STORE, OpenStore, StorePlace, StoreUsage, file_type, is_own, look, object_name,
+    parse_object, parse_old, sync_directory,
 };
 
 /// Names beside a place that are tried for what is in the way.
@@ -35,6 +36,8 @@ const BESIDE_MAX: u32 = 10_000;
 const ACCESS_MAX: u32 = 3;
 /// Bytes of a name.
 const NAME_MAX: usize = 255;
+/// What another program made stays where it is.
+const STAYS: StepEnd = StepEnd::DoneBeside(StrangerFate::Stays);
 
 /// A store and the log that is drained into it.
 #[derive(Debug)]
@@ -52,30 +55,38 @@ enum Way {
 }
 
 impl StepRunner {
-    pub(super) fn new(store: &Path, log: &Path) -> Self {
-        Self { place: StorePlace::new(store, StoreUsage::Change), bodies: LogBodies::new(log) }
+    /// Creates one for the steps of the log in `log`, whose mark the store has if it has an `owner`.
+    pub(super) fn new(store: &Path, log: &Path, owner: Option<LogId>) -> Self {
+        let place = StorePlace::new(store, owner, StoreUsage::Change);
+        Self { place, bodies: LogBodies::new(log) }
     }
 
     /// Does a step. `progress` is called between parts of it.
     pub(super) fn carry_out(&self, step: &StoreStep, progress: &dyn Fn()) -> StepEnd {
-        if let StoreStep::Sweep { keeps } = step {
-            return self
-                .place
-                .prepare()
-                .and_then(|store| sweep(&store, keeps, progress))
-                .into_end();
-        }
-        let store = match self.place.open() {
+        let opened = match step {
+            StoreStep::Sweep { .. } => self.place.prepare(),
+            _ => self.place.open(),
+        };
+        let store = match opened {
             Ok(store) => store,
             Err(why) => return end_of(why),
         };
-        let mut outcome = self.change(&store, step, progress);
+        let end = self.carry_out_in(&store, step, progress);
+        // A store that was moved meanwhile has what was done, but not at its path.
+        if matches!(end, StepEnd::Done | StepEnd::DoneBeside(_)) && !self.place.is_at_path(&store) {
+            return StepEnd::Absent;
+        }
+        end
+    }
+
+    fn carry_out_in(&self, store: &OpenStore, step: &StoreStep, progress: &dyn Fn()) -> StepEnd {
+        let mut outcome = self.change(store, step, progress);
         for _ in 0..ACCESS_MAX {
             if outcome != Err(Errno::ACCESS) {
                 break;
             }
-            let wide = widen(&store, step);
-            outcome = self.change(&store, step, progress);
+            let wide = widen(store, step);
+            outcome = self.change(store, step, progress);
             drop(wide);
         }
         if outcome.is_err() {
@@ -91,7 +102,7 @@ impl StepRunner {
         progress: &dyn Fn(),
     ) -> Result<StepEnd, Errno> {
         let done = match step {
-            StoreStep::Sweep { .. } => Ok(()),
+            StoreStep::Sweep { keeps } => return sweep(store, keeps, progress),
             StoreStep::Copy { inode, is_named, keep, size, pieces, attributes } => {
                 let (inode, is_named, keep, size) = (*inode, *is_named, *keep, *size);
                 let copy = FileCopy { inode, is_named, keep, size, pieces, attributes };
@@ -135,6 +146,7 @@ fn end_of(why: Errno) -> StepEnd {
     match why {
         // Another process changes the store, and does not end.
         Errno::AGAIN => StepEnd::Stuck,
+        NO_STORE => StepEnd::Absent,
         why => StepEnd::Failed(fault(why)),
     }
 }
@@ -150,7 +162,8 @@ fn fault(why: Errno) -> Fault {
     }
 }
 
-/// Removes what is no object that stays.
+/// Removes objects that do not stay. Entries that have no name of an object are another program's,
+/// and stay.
 fn sweep(store: &OpenStore, keeps: &[InodeId], progress: &dyn Fn()) -> Result<StepEnd, Errno> {
     let keeps: BTreeSet<InodeId> = keeps.iter().copied().collect();
     let mut end = StepEnd::Done;
@@ -158,9 +171,14 @@ fn sweep(store: &OpenStore, keeps: &[InodeId], progress: &dyn Fn()) -> Result<St
     let mut names = Vec::new();
     for entry in Dir::read_from(&store.objects)? {
         let name = entry?.file_name().to_owned();
-        let is_kept = parse_object(&name).is_some_and(|inode| keeps.contains(&inode));
-        if !is_kept && !matches!(name.to_bytes(), b"." | b"..") {
+        let is_kept = parse_object(name.to_bytes()).is_some_and(|inode| keeps.contains(&inode));
+        if is_kept || matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        if is_own(name.to_bytes()) {
             names.push(name);
+        } else {
+            end = STAYS;
         }
     }
     for name in names {
@@ -168,7 +186,7 @@ fn sweep(store: &OpenStore, keeps: &[InodeId], progress: &dyn Fn()) -> Result<St
         let Some(found) = look(&store.objects, name.to_bytes())? else { continue };
         if file_type(&found) == FileType::Directory {
             match fs::unlinkat(&store.objects, &name, AtFlags::REMOVEDIR) {
-                Err(Errno::NOTEMPTY | Errno::EXIST) => end = StepEnd::DoneBeside,
+                Err(Errno::NOTEMPTY | Errno::EXIST) => end = STAYS,
                 removed => removed?,
             }
             continue;
@@ -301,12 +319,12 @@ fn move_directory(store: &OpenStore, from: &StorePath, to: &StorePath) -> Result
     let (new, new_name) = store.parent(to)?;
     let (old, old_name) = match store.parent(from) {
         // Somebody took away where it was. To fail for that would keep all other names waiting.
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(StepEnd::DoneBeside),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(STAYS),
         parent => parent?,
     };
     let Some(moved) = look(&old, old_name)? else { return Ok(StepEnd::Done) };
     if file_type(&moved) != FileType::Directory {
-        return Ok(StepEnd::DoneBeside);
+        return Ok(STAYS);
     }
     let mut end = StepEnd::Done;
     let there = look(&new, new_name)?;
@@ -335,10 +353,10 @@ fn take_away(store: &OpenStore, at: &StorePath, target: Target) -> Result<StepEn
     } else if target == Target::Any && store.is_object(&there)? {
         fs::unlinkat(&directory, name, AtFlags::empty())
     } else {
-        return Ok(StepEnd::DoneBeside);
+        return Ok(STAYS);
     };
     match removed {
-        Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(StepEnd::DoneBeside),
+        Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(STAYS),
         Err(Errno::NOENT) => Ok(StepEnd::Done),
         outcome => outcome.map(|()| StepEnd::Done),
     }
@@ -366,27 +384,33 @@ fn make_way(
     } else if store.is_object(&there)? {
         return Ok(Way::Ours);
     }
-    *end = StepEnd::DoneBeside;
-    keep_beside(directory, name).map(|()| Way::Free)
+    let suffix = keep_beside(directory, name)?;
+    *end = StepEnd::DoneBeside(StrangerFate::Moved(suffix));
+    Ok(Way::Free)
 }
 
-/// Moves what is at a name to a free one.
-fn keep_beside(directory: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+/// Returns the name that an entry with `name` gets when it is moved out of the way.
+pub(crate) fn stranger_name(name: &[u8], number: u32) -> Vec<u8> {
+    let suffix = match number {
+        1 => ".stranger".to_owned(),
+        _ => format!(".stranger-{number}"),
+    };
+    let kept = name.get(..NAME_MAX - suffix.len()).unwrap_or(name);
+    [kept, suffix.as_bytes()].concat()
+}
+
+/// Moves what is at a name to a free one; returns the number of its suffix.
+fn keep_beside(directory: &OwnedFd, name: &[u8]) -> Result<u32, Errno> {
     for number in 1..BESIDE_MAX {
-        let suffix = match number {
-            1 => ".stranger".to_owned(),
-            _ => format!(".stranger-{number}"),
-        };
-        let kept = name.get(..NAME_MAX - suffix.len()).unwrap_or(name);
-        let beside = [kept, suffix.as_bytes()].concat();
+        let beside = stranger_name(name, number);
         match fs::renameat_with(directory, name, directory, &*beside, RenameFlags::NOREPLACE) {
             Err(Errno::EXIST) => continue,
             // A file system that cannot promise it.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
-            outcome => return outcome,
+            outcome => return outcome.map(|()| number),
         }
         if look(directory, &beside)?.is_none() {
-            return fs::renameat(directory, name, directory, &*beside);
+            return fs::renameat(directory, name, directory, &*beside).map(|()| number);
         }
     }
     Err(Errno::EXIST)

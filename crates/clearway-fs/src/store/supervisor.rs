@@ -19,7 +19,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ use clearway_proto::staging::{StepEnd, StoreTask};
 use clearway_proto::wire::Fault;
 use clearway_runtime::wake_signal::WakeSignal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::frame::{ChildPlaces, NEWS_MAX, StepNews, parse_news, take_frame, task_frame};
@@ -38,6 +39,10 @@ const REAP_EVERY: Duration = Duration::from_secs(1);
 const END_MAX: Duration = Duration::from_secs(2);
 /// Bytes that are read at a time: some hundred frames.
 const READ_BYTES: usize = 4096;
+/// Bytes of the standard error of a child that are read at a time.
+const ERRORS_MAX: usize = 64 << 10;
+/// Lines of it that are kept until they are taken.
+const LINES_MAX: usize = 16;
 
 /// What the supervisor shares with whoever gives it steps.
 pub(super) struct SupervisorDesk {
@@ -52,6 +57,8 @@ pub(super) struct SupervisorDesk {
 struct DeskLists {
     tasks: VecDeque<StoreTask>,
     ends: VecDeque<(u64, StepEnd)>,
+    /// What children wrote to their standard error.
+    lines: VecDeque<String>,
     is_closed: bool,
     process: Option<u32>,
 }
@@ -74,6 +81,21 @@ impl SupervisorDesk {
         self.lock().ends.pop_front()
     }
 
+    pub(super) fn take_line(&self) -> Option<String> {
+        self.lock().lines.pop_front()
+    }
+
+    /// Keeps what a child wrote to its standard error.
+    fn add_lines(&self, text: &[u8]) {
+        let text = String::from_utf8_lossy(text);
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let mut lists = self.lock();
+        let room = LINES_MAX.saturating_sub(lists.lines.len());
+        lists.lines.extend(lines.take(room).map(str::to_owned));
+        drop(lists);
+        self.signal.raise();
+    }
+
     /// Returns the process of the child.
     pub(super) fn process(&self) -> Option<u32> {
         self.lock().process
@@ -94,6 +116,8 @@ impl SupervisorDesk {
 struct WorkingChild {
     process: Child,
     socket: UnixStream,
+    /// Its standard error; none when the child closed it.
+    errors: Option<ChildStderr>,
     /// Bytes that it has not taken yet, and how many of them it has.
     output: Vec<u8>,
     sent: usize,
@@ -128,15 +152,20 @@ impl WorkingChild {
         socket.set_nonblocking(true)?;
         let mut command = Command::new(&options.program);
         command.arg0("clearway").args(&options.arguments).stdin(OwnedFd::from(input));
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
         // A signal of the terminal is for the mount, which ends the child.
-        let process = command.process_group(0).spawn()?;
+        let mut process = command.process_group(0).spawn()?;
+        let errors = process.stderr.take();
+        if let Some(errors) = &errors {
+            ioctl_fionbio(errors, true)?;
+        }
         let ended = pidfd_open(Pid::from_child(&process), PidfdFlags::empty()).ok();
         let steps = u32::try_from(options.steps).unwrap_or(u32::MAX);
-        let places = ChildPlaces { store: options.store.clone(), log: options.log.clone(), steps };
+        let (store, log) = (options.store.clone(), options.log.clone());
+        let places = ChildPlaces { store, log, steps, owner: options.owner };
         let output = places.to_frame();
         let (input, steps) = (Vec::new(), BTreeMap::new());
-        Ok(Self { process, socket, output, sent: 0, input, steps, ended })
+        Ok(Self { process, socket, errors, output, sent: 0, input, steps, ended })
     }
 
     fn begin(&mut self, task: &StoreTask) {
@@ -182,6 +211,30 @@ impl WorkingChild {
                     }
                 }
             }
+        }
+    }
+
+    /// Takes what the child wrote to its standard error.
+    fn receive_errors(&mut self, desk: &SupervisorDesk) {
+        let Some(errors) = &mut self.errors else { return };
+        let mut text = Vec::new();
+        let mut bytes = [0; READ_BYTES];
+        let is_open = loop {
+            match errors.read(&mut bytes) {
+                Ok(0) => break false,
+                Ok(count) => text.extend(bytes.get(..count).unwrap_or_default()),
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                Err(why) => break why.kind() == io::ErrorKind::WouldBlock,
+            }
+            if text.len() >= ERRORS_MAX {
+                break true;
+            }
+        };
+        if !text.is_empty() {
+            desk.add_lines(&text);
+        }
+        if !is_open {
+            self.errors = None;
         }
     }
 
@@ -278,6 +331,9 @@ impl Supervisor {
                     PollFlags::IN | PollFlags::OUT
                 };
                 descriptors.push(PollFd::new(&child.socket, wants));
+                if let Some(errors) = &child.errors {
+                    descriptors.push(PollFd::new(errors, PollFlags::IN));
+                }
                 let deadline = child.deadline(self.options.patience);
                 timeout = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             }
@@ -294,6 +350,8 @@ impl Supervisor {
     fn hear(&mut self) {
         let ChildState::Working(child) = &mut self.state else { return };
         let heard = child.receive(&self.desk);
+        // A child that ends has written its reason before.
+        child.receive_errors(&self.desk);
         let now = Instant::now();
         let is_stuck = child.deadline(self.options.patience).is_some_and(|at| at <= now);
         let end = match heard {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use clearway_proto::staging::{InodeId, StepEnd, StoreTask};
+use clearway_proto::staging::{InodeId, LogId, StepEnd, StoreTask};
 use clearway_runtime::wake_signal::WakeSignal;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -39,6 +39,9 @@ pub struct StoreOptions {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
+    /// The log that the mark of the store names. Steps change nothing in a directory with another
+    /// mark, or without one. `None`: the store has no mark.
+    pub owner: Option<LogId>,
 }
 
 impl StoreOptions {
@@ -49,7 +52,8 @@ impl StoreOptions {
         // Unlike its path, this is the same program after an upgrade too.
         let program = "/proc/self/exe".into();
         let arguments = ARGUMENTS.iter().map(OsString::from).collect();
-        Self { store, log, steps: STEPS, patience: PATIENCE, program, arguments }
+        let (steps, patience, owner) = (STEPS, PATIENCE, None);
+        Self { store, log, steps, patience, program, arguments, owner }
     }
 }
 
@@ -64,6 +68,7 @@ pub struct StoreWorker {
     desk: Arc<SupervisorDesk>,
     thread: JoinHandle<()>,
     reader: StoreReader,
+    store: PathBuf,
 }
 
 impl StoreWorker {
@@ -72,13 +77,15 @@ impl StoreWorker {
     /// # Errors
     /// The system has no room for its thread.
     pub fn new(options: StoreOptions, signal: Arc<WakeSignal>) -> Result<Self, FsError> {
-        let reader = StoreReader::new(&options.store);
+        let reader = StoreReader::new(&options.store, options.owner);
+        let store = options.store.clone();
         let desk = SupervisorDesk::new(signal).map_err(FsError::system("make an event counter"))?;
         let desk = Arc::new(desk);
         let supervisor = Supervisor::new(options, Arc::clone(&desk));
         let thread = std::thread::Builder::new().name("staging-store".into());
         let thread = thread.spawn(move || supervisor.run());
-        Ok(Self { desk, thread: thread.map_err(FsError::system("start a thread"))?, reader })
+        let thread = thread.map_err(FsError::system("start a thread"))?;
+        Ok(Self { desk, thread, reader, store })
     }
 
     /// Begins a step. Never waits.
@@ -89,6 +96,16 @@ impl StoreWorker {
     /// Returns the number of a task that ended, and how.
     pub fn poll(&mut self) -> Option<(u64, StepEnd)> {
         self.desk.poll()
+    }
+
+    /// Returns the next line that a child wrote to its standard error; usually it is a bug.
+    pub fn take_line(&mut self) -> Option<String> {
+        self.desk.take_line()
+    }
+
+    /// Returns the directory of the store.
+    pub fn store(&self) -> &Path {
+        &self.store
     }
 
     /// Returns the process that does steps now, or does not end.
@@ -114,9 +131,9 @@ impl StoreWorker {
 pub struct StoreReader(Arc<StorePlace>);
 
 impl StoreReader {
-    /// Creates one for the store in a directory.
-    pub fn new(store: &Path) -> Self {
-        Self(Arc::new(StorePlace::new(store, StoreUsage::Read)))
+    /// Creates one for the store in a directory, which the log `owner` is drained into.
+    pub fn new(store: &Path, owner: Option<LogId>) -> Self {
+        Self(Arc::new(StorePlace::new(store, owner, StoreUsage::Read)))
     }
 
     /// Opens the object of a file, to be read.

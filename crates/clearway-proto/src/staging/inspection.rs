@@ -1,4 +1,5 @@
-//! Reads a log without opening it: what recovery would find, and nothing is written.
+//! Reads a log without opening it: what recovery would find, and all bytes of files; nothing is
+//! written.
 //!
 //! # Not here
 //! Whether somebody has the log open: what is read while it changes says nothing.
@@ -6,8 +7,8 @@
 use alloc::vec::Vec;
 
 use super::recovery::{FileRange, LogFile, Recovery, RecoveryReport, RecoveryStep};
-use super::state::LogState;
-use super::{BLOCK, Epoch, LogError};
+use super::state::{BodyCondition, BodyPlace, LogState};
+use super::{BLOCK, BODY_MAX, Epoch, LogError};
 use crate::base::{Bytes, xxh3};
 use crate::wire::Fault;
 
@@ -27,12 +28,28 @@ pub struct LogLayout {
 pub struct InspectedLog {
     /// What an opening would begin with.
     pub state: LogState,
-    /// What recovery says.
+    /// What recovery says, and all files with damaged bytes.
     pub report: RecoveryReport,
     /// How often it was opened.
     pub epoch: Epoch,
     /// Segments that are not written to any more, because the disk failed there.
     pub segments_retired: u64,
+}
+
+/// Looks at the bodies that a snapshot covers: an opening believes them until they are read.
+fn check_bodies(state: &mut LogState, read: &mut LogRead<'_>) {
+    let mut buffer = Vec::new();
+    for body in state.bodies.values_mut() {
+        let BodyPlace { place, length, digest, .. } = *body;
+        let is_sound = length <= BODY_MAX && {
+            buffer.resize(length as usize, 0);
+            let count = read(LogFile::Segment(place.segment), place.offset(), &mut buffer);
+            count == Ok(buffer.len()) && xxh3(&buffer) == digest
+        };
+        if !is_sound {
+            body.condition = BodyCondition::Damaged;
+        }
+    }
 }
 
 /// Fills a buffer from a place of a file on, and returns how many bytes there are.
@@ -49,7 +66,7 @@ pub fn inspect_log(layout: LogLayout, read: &mut LogRead<'_>) -> Result<Inspecte
     let snapshot_size = layout.snapshot_size.0;
     let mut recovery = Recovery::new(layout.segments, segment_blocks, snapshot_size, u32::MAX);
     let mut buffer = Vec::new();
-    let mut fill = |FileRange { file, at, length }, buffer: &mut Vec<u8>| {
+    let fill = |FileRange { file, at, length }, read: &mut LogRead<'_>, buffer: &mut Vec<u8>| {
         buffer.clear();
         buffer.resize(length as usize, 0);
         let count = read(file, at, buffer)?;
@@ -59,11 +76,11 @@ pub fn inspect_log(layout: LogLayout, read: &mut LogRead<'_>) -> Result<Inspecte
     loop {
         match recovery.step() {
             RecoveryStep::Bytes(range) => {
-                let filled = fill(range, &mut buffer);
+                let filled = fill(range, read, &mut buffer);
                 recovery.give_bytes(filled.map(|()| &buffer[..]));
             }
             RecoveryStep::Digest(range) => {
-                let filled = fill(range, &mut buffer);
+                let filled = fill(range, read, &mut buffer);
                 let is_whole = buffer.len() == range.length as usize;
                 recovery.give_digest(filled.map(|()| is_whole.then(|| xxh3(&buffer))));
             }
@@ -71,7 +88,9 @@ pub fn inspect_log(layout: LogLayout, read: &mut LogRead<'_>) -> Result<Inspecte
             RecoveryStep::Found(found) => {
                 let segments_retired = found.state.retired.len() as u64;
                 let epoch = found.superblock.epoch;
-                let (state, report) = (found.state, found.report);
+                let (mut state, mut report) = (found.state, found.report);
+                check_bodies(&mut state, read);
+                report.damaged = state.damaged_list();
                 return Ok(InspectedLog { state, report, epoch, segments_retired });
             }
         }

@@ -88,7 +88,7 @@ pub use snapshot::{SnapshotHeader, parse_snapshot};
 pub use state::{BodyCondition, BodyPlace, LogState};
 pub use store::{
     CopyPiece, DrainNotice, DrainPolicy, DrainWish, StepEnd, StoreAttributes, StoreDrain,
-    StoreDrainConfig, StoreStep, StoreTask,
+    StoreDrainConfig, StoreStep, StoreTask, StrangerFate,
 };
 pub use tree::{
     AttributeSet, BodyId, ByteSource, DroppedBytes, EntryName, FileContent, Inode, InodeKind,

@@ -84,6 +84,13 @@ pub struct RecoveryReport {
     pub last: GroupNumber,
     /// Whether the header of a group behind it is there, which never became durable.
     pub has_torn_tail: bool,
+    /// Whether bytes behind the last group are neither zeros nor a group, in a log whose segments
+    /// were all used once at most: a group that a crash tore, or that was damaged.
+    pub has_unknown_tail: bool,
+    /// Copies of the superblock that are damaged or cut short; the next opening writes them again.
+    pub superblocks_damaged: u32,
+    /// Snapshots that are damaged or not whole; recovery read the groups that they cover.
+    pub snapshots_damaged: u32,
     /// Files with damaged bytes: these are not served, everything else is.
     pub damaged: Vec<DamagedFile>,
 }
@@ -254,11 +261,7 @@ impl Recovery {
         };
         let mut report = core::mem::take(&mut self.report);
         report.last = self.end.group;
-        report.damaged = self
-            .state
-            .damaged_files()
-            .map(|inode| DamagedFile { inode, path: self.state.tree.path(inode) })
-            .collect();
+        report.damaged = self.state.damaged_list();
         let uses = self.firsts.iter().map(|(first, _)| first.segment_use);
         RecoveryStep::Found(alloc::boxed::Box::new(Recovered {
             superblock,
@@ -333,6 +336,7 @@ impl Recovery {
 
     fn take_superblock(&mut self, copy: u64, bytes: &[u8]) -> RecoveryPhase {
         let parsed = Superblock::parse(bytes);
+        self.report.superblocks_damaged += u32::from(parsed.is_err());
         if let Ok(superblock) = parsed {
             self.durable = self.durable.max(superblock.durable);
         }
@@ -374,6 +378,8 @@ impl Recovery {
                 self.snapshots.push((header, slot));
                 self.snapshots.sort_by_key(|(header, _)| header.end.group);
             }
+        } else if bytes.iter().any(|byte| *byte != 0) {
+            self.report.snapshots_damaged += 1;
         }
         if slot == 0 { RecoveryPhase::SnapshotHeader(1) } else { self.try_snapshot() }
     }
@@ -406,6 +412,7 @@ impl Recovery {
                 RecoveryPhase::FirstHeader(0)
             }
             None => {
+                self.report.snapshots_damaged += 1;
                 self.snapshots.pop();
                 self.try_snapshot()
             }
@@ -441,6 +448,7 @@ impl Recovery {
 
     fn take_next(&mut self, place: LogPlace, bytes: &[u8]) -> RecoveryPhase {
         let behind = self.header_at(place, bytes);
+        self.report.has_unknown_tail = behind.is_none() && bytes.iter().any(|byte| *byte != 0);
         self.choose(behind)
     }
 
@@ -596,6 +604,10 @@ impl Recovery {
         let group = GroupNumber(self.end.group.0.saturating_add(1));
         if group > self.durable {
             self.report.has_torn_tail = !matches!(missing, MissingGroup::Header);
+            // A segment that is used again still has what it had before.
+            let uses = self.firsts.iter().map(|(first, _)| first.segment_use);
+            let is_reused = uses.max().is_some_and(|most| most > u64::from(self.segments));
+            self.report.has_unknown_tail &= !is_reused && matches!(missing, MissingGroup::Header);
             return RecoveryPhase::Over;
         }
         let place = match missing {

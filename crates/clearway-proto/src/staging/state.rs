@@ -8,6 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::record::{LogChange, LogRecord};
+use super::recovery::DamagedFile;
 use super::tree::{BodyId, ByteSource, DroppedBytes, InodeKind, Tree, TreeChange, TreeError};
 use super::{ClientId, InodeId, LogPlace, WallNs};
 
@@ -91,6 +92,12 @@ impl LogState {
             }
             _ => None,
         })
+    }
+
+    /// Returns the same files with their paths.
+    pub(super) fn damaged_list(&self) -> Vec<DamagedFile> {
+        let files = self.damaged_files();
+        files.map(|inode| DamagedFile { inode, path: self.tree.path(inode) }).collect()
     }
 
     /// Makes the change of a record; `body` is the name of its body if it has one.

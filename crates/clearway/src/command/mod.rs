@@ -14,6 +14,7 @@ mod generate;
 mod gpcnet;
 mod lab;
 mod mount;
+mod mount_copies;
 mod mount_metrics;
 mod msa;
 mod qos;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
@@ -26,9 +27,12 @@ use clearway_fs::network::mount::{RemoteMountOptions, RemoteMounted};
 use clearway_proto::base::{Bytes, Class};
 use clearway_runtime::launch::escaped;
 use clearway_wires::RemoteTransport;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::mount_copies;
 use super::mount_metrics::{MountMetrics, RemoteMountMetrics};
 use crate::mechanism::staging::service::{MountConnector, ServerAddress};
 use crate::run::exit::Exit;
@@ -36,6 +40,14 @@ use crate::run::metrics::{MetricSource, MetricsAddress, MetricsListener};
 
 /// What the process of a mount prints when the mount works.
 const READY: &str = "mounted";
+
+/// How often a command looks whether a log is closed.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Looks between two searches for copies of a mount, three seconds: one that a command has while it
+/// starts is gone by then.
+const LOOKS_PER_COPY: u32 = 150;
+/// How long the end of a mount may take: all that is in memory is written to the disk of the log.
+const CLOSE_MAX: Duration = Duration::from_secs(300);
 
 /// Flags of `clearway mount`.
 #[derive(Debug, Args)]
@@ -74,6 +86,10 @@ pub(crate) struct MountFlags {
     /// all of them [default: those of the log].
     #[arg(long = "rule", value_name = "PATTERN=CLASS")]
     rules: Vec<ClassRule>,
+    /// Give up the process of the store, and park the drain, when a step makes no progress for this
+    /// many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    store_patience: u64,
     /// Serve metrics of the mount for Prometheus over HTTP, at a port of the loopback address, or
     /// at ADDR:PORT. There is no authentication: all that reach the address can read them [default:
     /// none].
@@ -159,6 +175,7 @@ impl Serving {
                     memory: flags.memory.0,
                     class: flags.class,
                     rules: flags.rules.clone(),
+                    store_patience: Duration::from_secs(flags.store_patience),
                 };
                 Ok(Self::Local(Mounted::open(&MountOptions { log, directory }, reporter)?))
             }
@@ -336,12 +353,13 @@ pub(crate) fn umount(directory: &Path) -> Result<Exit> {
     })?;
     let (log, process) =
         found.ok_or_else(|| anyhow!("the mount did not report the directory of its log"))?;
+    let device = rustix::fs::stat(&client.mounted_on).map(|found| found.st_dev).ok();
     unmount(&client.mounted_on).with_context(|| {
         format!("cannot unmount {}; close what is open there", client.mounted_on.display())
     })?;
     match process {
         Some(process) => wait_for_process(process)?,
-        None => wait_for(&log)?,
+        None => wait_for(&log, device)?,
     }
     Ok(Exit::Good)
 }
@@ -366,10 +384,37 @@ fn wait_for_process(process: u32) -> Result<()> {
     Ok(())
 }
 
-/// Waits until no process has the log in `path` open.
-fn wait_for(path: &Path) -> Result<()> {
+/// Waits until no process has the log in `path` open. The kernel ends a mount only when its last copy
+/// is unmounted; `device` is that of the mount.
+fn wait_for(path: &Path, device: Option<u64>) -> Result<()> {
     let lock = File::open(path.join("lock"));
     let lock = lock.with_context(|| format!("cannot see whether {} is closed", path.display()))?;
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared)
-        .with_context(|| format!("cannot see whether {} is closed", path.display()))
+    let begun = Instant::now();
+    let mut looks = 0;
+    loop {
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => {}
+            outcome => {
+                return outcome
+                    .with_context(|| format!("cannot see whether {} is closed", path.display()));
+            }
+        }
+        looks += 1;
+        if looks % LOOKS_PER_COPY == 0
+            && let Some(copy) = device.and_then(mount_copies::find)
+        {
+            bail!(
+                "unmounted here, but {copy} has a copy of the mount, so its process still has the log {} open; unmount it there, or end that process",
+                path.display()
+            );
+        }
+        if begun.elapsed() > CLOSE_MAX {
+            bail!(
+                "unmounted, but a process has the log {} open after {} s; its disk is slow, or a container has a copy of the mount",
+                path.display(),
+                CLOSE_MAX.as_secs()
+            );
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
 }

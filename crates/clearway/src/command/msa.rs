@@ -75,7 +75,7 @@ fn look(files: &MsaFiles, depth: SurveyDepth, page: fn(&[FileReport]) -> String)
         }
     }
     print(&if files.json { json_text(&reports)? } else { page(&reports) })?;
-    Ok(if reports.iter().any(FileReport::is_faulty) { Exit::Congested } else { Exit::Good })
+    Ok(if reports.iter().any(FileReport::is_faulty) { Exit::Findings } else { Exit::Good })
 }
 
 fn copy(

@@ -125,7 +125,7 @@ pub(crate) fn command(command: QosCommand) -> Result<Exit> {
                 found.extend(policy_faults(&conf, &policy, partitions.as_deref())?);
             }
             print(&found.iter().map(|fault| format!("{fault}\n")).collect::<String>())?;
-            return Ok(if found.is_empty() { Exit::Good } else { Exit::Congested });
+            return Ok(if found.is_empty() { Exit::Good } else { Exit::Findings });
         }
     }
     Ok(Exit::Good)
@@ -198,7 +198,7 @@ fn verify(
     };
     page.push_str(&format!("{asked}: {differ}\n"));
     print(&page)?;
-    Ok(if found.is_empty() { Exit::Good } else { Exit::Congested })
+    Ok(if found.is_empty() { Exit::Good } else { Exit::Findings })
 }
 
 /// Returns `count` and the noun in its number.
@@ -273,8 +273,8 @@ mod tests {
         let conf = std::env::temp_dir().join(format!("clearway-faults-{}", std::process::id()));
         for (text, exit) in [
             ("qos TRUE\n", Some(Exit::Good)),
-            ("qos TRUE\nqos_ca_sl2vl 0,15\n", Some(Exit::Congested)),
-            ("qos TRUE\nqos_vlarb_low 0:300\n", Some(Exit::Congested)),
+            ("qos TRUE\nqos_ca_sl2vl 0,15\n", Some(Exit::Findings)),
+            ("qos TRUE\nqos_vlarb_low 0:300\n", Some(Exit::Findings)),
             ("root:x:0:0\n", None),
         ] {
             std::fs::write(&conf, text).expect("written");

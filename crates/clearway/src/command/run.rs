@@ -428,7 +428,7 @@ fn show(report: &Report, directory: &Path) -> Result<()> {
 fn exit_of(report: &Report) -> Exit {
     match report.verdict.as_ref().map(|verdict| verdict.outcome) {
         None | Some(RunOutcome::Contained) => Exit::Good,
-        Some(RunOutcome::Congested) => Exit::Congested,
+        Some(RunOutcome::Congested) => Exit::Findings,
         Some(RunOutcome::Invalid) => Exit::Invalid,
     }
 }
@@ -450,7 +450,7 @@ pub(crate) fn diff(a: &Path, b: &Path) -> Result<Exit> {
     print(&diff::render(&comparison, paint()))?;
     Ok(match comparison.result {
         diff::DiffResult::SameOrBetter => Exit::Good,
-        diff::DiffResult::Worse => Exit::Congested,
+        diff::DiffResult::Worse => Exit::Findings,
     })
 }
 

@@ -269,7 +269,7 @@ fn drain_words(status: &MountStatus) -> String {
 fn fsck(log: &Path, json: bool) -> Result<Exit> {
     let found = inspect(log)?;
     print(&if json { json_text(&found)? } else { findings(&found) })?;
-    Ok(if found.is_clean() { Exit::Good } else { Exit::Congested })
+    Ok(if found.is_clean() { Exit::Good } else { Exit::Findings })
 }
 
 /// Returns the contents of a log and its damage, for a person.
@@ -289,25 +289,58 @@ fn findings(found: &LogInspection) -> String {
         found.last_group, found.snapshot_group, found.epoch
     ));
     lines.push(format!("inodes   {}", found.inodes));
-    lines.push(format!(
-        "store    lacks {} files and {} differences in all",
-        found.undrained_files, found.lag
-    ));
+    lines.push(match (found.undrained_files, found.lag) {
+        (0, 0) => "store    has everything".to_owned(),
+        (files, lag) => format!(
+            "store    lacks bytes of {files} files, and {lag} names, attributes or removals; a mount drains them"
+        ),
+    });
     for (class, bytes) in &found.class_bytes {
         lines.push(format!("         {class}: {} in the log", Bytes(*bytes)));
+    }
+    lines.extend(damage(found));
+    if found.is_clean() {
+        lines.push("clean    nothing needs attention".to_owned());
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Returns a sentence for each finding.
+fn damage(found: &LogInspection) -> Vec<String> {
+    let mut lines = Vec::new();
+    if found.superblocks_damaged > 0 {
+        lines.push(
+            "damaged  a copy of the superblock; the other one is whole, and the next mount writes both"
+                .to_owned(),
+        );
+    }
+    if found.snapshots_damaged > 0 {
+        lines.push(format!(
+            "damaged  {} of 2 snapshots; the groups that they cover are whole",
+            found.snapshots_damaged
+        ));
     }
     if found.has_torn_tail {
         lines.push(
             "torn     the last group was not written whole; no call acknowledged it".to_owned(),
         );
     }
+    if found.has_unknown_tail {
+        lines.push(
+            "torn     the bytes behind the last group are no group: a crash left them, or a last group was damaged"
+                .to_owned(),
+        );
+    }
     if found.segments_retired > 0 {
-        lines.push(format!("retired  {} segments, where the disk failed", found.segments_retired));
+        lines.push(format!(
+            "retired  {} segments where the disk failed; replace the disk",
+            found.segments_retired
+        ));
     }
     for path in &found.damaged {
         lines.push(format!("damaged  {}: reading its bytes fails", escaped(&path.0)));
     }
-    lines.join("\n") + "\n"
+    lines
 }
 
 /// Returns how long a sync took, for a person.

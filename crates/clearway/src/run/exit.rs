@@ -15,7 +15,7 @@ pub(crate) enum Exit {
     WrongUsage = 2,
     /// The verdict is CONGESTED, a compared run is worse, or what was read of an archive or
     /// of a staging log has faults.
-    Congested = 3,
+    Findings = 3,
     /// The verdict is INVALID: the measurement allows no statement.
     Invalid = 4,
     /// A permission is missing.

@@ -3,6 +3,7 @@
 
 mod differential;
 mod drained;
+mod hung;
 mod kills;
 mod metrics;
 mod served;
@@ -78,21 +79,9 @@ impl StagingPlace {
         true
     }
 
-    /// Takes the store away, so that files stay in the log. What is in it moves entry by entry: a
-    /// directory that is only moved stays open.
+    /// Takes the store away, so that files stay in the log.
     fn hide_store(&self) {
-        let objects = ".clearway-objects";
-        let [from, to] = ["store", "hidden"].map(|name| self.path(name));
-        fs::create_dir_all(to.join(objects)).expect("made");
-        for directory in [from.join(objects), from.clone()] {
-            let into = to.join(directory.strip_prefix(&from).expect("below the store"));
-            for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-                if entry.file_name() != objects {
-                    fs::rename(entry.path(), into.join(entry.file_name())).expect("moved");
-                }
-            }
-        }
-        self.remove_store();
+        fs::rename(self.path("store"), self.path("hidden")).expect("moved");
     }
 
     /// Removes the store, also while a drain makes its directory of objects again.
@@ -116,9 +105,21 @@ impl StagingPlace {
                 return;
             }
             let said = error_of(&output);
+            if said.contains("has a copy of the mount") {
+                // Another program of this machine made a namespace meanwhile.
+                self.wait_until_closed();
+                return;
+            }
             assert!(said.contains("busy"), "{said}");
         }
         panic!("the mount stays busy");
+    }
+
+    /// Waits until the process of an unmounted mount has closed the log.
+    fn wait_until_closed(&mut self) {
+        let lock = File::open(self.path("log/lock")).expect("a lock");
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared).expect("closed");
+        self.process = None;
     }
 
     /// Ends the process of the mount as an operator who knows nothing would.
@@ -256,6 +257,116 @@ fn mount__what_cannot_be_mounted_is_refused_in_one_sentence() {
     }
     assert!(!place.path("store/log").exists());
     assert!(place.mount(&[]), "nothing was changed");
+    place.umount();
+}
+
+#[test]
+fn mount__what_a_log_did_not_make_in_its_store_is_refused() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    let objects = place.path("store/.clearway-objects");
+    let refused = |place: &StagingPlace, part: &str| {
+        let said = error_of(&place.try_mount(&[]));
+        assert!(said.contains(part) && said.lines().count() == 1, "{part}: {said}");
+        assert!(!place.path("store/.clearway-log").exists());
+    };
+    fs::create_dir(&objects).expect("made");
+    if !place.mount(&[]) {
+        return;
+    }
+    staged(&["wait", "--until", "stored"], &[&place.path("mnt")]);
+    place.umount();
+    assert_eq!(mode_of(&objects) & 0o7777, 0o700, "an empty one is taken");
+    fs::remove_dir(&objects).expect("empty");
+    fs::remove_file(place.path("store/.clearway-log")).expect("removed");
+    std::os::unix::fs::symlink("nowhere", &objects).expect("made");
+    refused(&place, "is no directory; move it away");
+    fs::remove_file(&objects).expect("removed");
+    fs::create_dir(&objects).expect("made");
+    fs::write(objects.join("17"), "of another log").expect("written");
+    refused(&place, "has entries that no mount of this log made");
+    fs::remove_file(objects.join("17")).expect("removed");
+    // The mark is not written through a link.
+    fs::write(place.path("thesis"), "years of work").expect("written");
+    let link = place.path("store/.clearway-log-new");
+    std::os::unix::fs::symlink(place.path("thesis"), link).expect("made");
+    assert!(place.mount(&[]));
+    assert_eq!(fs::read_to_string(place.path("thesis")).expect("read"), "years of work");
+    place.umount();
+}
+
+#[test]
+fn umount__a_copy_of_the_mount_in_another_namespace_is_named() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&[]) {
+        return;
+    }
+    // It keeps no copies of the mounts of other tests.
+    let script =
+        "for m in $(cut -d' ' -f5 /proc/self/mountinfo | grep clearway-staging | grep -vF \"$0\")
+        do umount -l \"$m\"; done; exec sleep 1000";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(place.path("mnt"));
+    let Ok(mut other) = command.spawn() else {
+        eprintln!("skipped: there is no unshare");
+        return place.umount();
+    };
+    let number = other.id().to_string();
+    let name = || fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
+    while name() != "sleep\n" && matches!(other.try_wait(), Ok(None)) {
+        std::thread::yield_now();
+    }
+    if matches!(other.try_wait(), Ok(Some(_))) {
+        eprintln!("skipped: another namespace needs a privilege");
+        return place.umount();
+    }
+    let output = Command::new(PROGRAM).arg("umount").arg(place.path("mnt")).output();
+    let said = error_of(&output.expect("the program"));
+    assert!(said.contains(" has a copy of the mount"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    other.kill().expect("ended");
+    other.wait().expect("ended");
+    // The mount ends with its last copy.
+    place.wait_until_closed();
+}
+
+/// Returns the mode of a file of `user` after each of some changes of it by `user` in `group`.
+fn modes_after(file: &Path, user: u32, group: u32) -> Vec<u32> {
+    let changes = ["truncate -s 10 $0", ": > $0", "echo more >> $0", "chown $1 $0"];
+    let mut modes = Vec::new();
+    for change in changes {
+        for mode in [0o6777, 0o4777, 0o2767, 0o2777] {
+            fs::write(file, "some bytes").expect("written");
+            std::os::unix::fs::chown(file, Some(user), Some(user)).expect("given");
+            fs::set_permissions(file, fs::Permissions::from_mode(mode)).expect("set");
+            let mut command = Command::new("sh");
+            command.args(["-c", change]).arg(file).arg(user.to_string());
+            std::os::unix::process::CommandExt::uid(&mut command, user);
+            std::os::unix::process::CommandExt::gid(&mut command, group);
+            assert!(command.status().expect("a shell").success(), "{change}");
+            modes.push(mode_of(file));
+        }
+    }
+    modes
+}
+
+#[test]
+fn truncate__set_user_id_stays_and_goes_as_on_a_tmpfs() {
+    let memory = Path::new("/dev/shm");
+    if !rustix::process::geteuid().is_root() || !memory.exists() {
+        eprintln!("skipped: it needs root and /dev/shm");
+        return;
+    }
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&[]) {
+        return;
+    }
+    let other = memory.join(format!("clearway-set-id-{}", std::process::id()));
+    for (user, group) in [(0, 0), (65534, 65534), (65534, 1)] {
+        let expected = modes_after(&other, user, group);
+        let modes = modes_after(&place.on_mount("file"), user, group);
+        assert_eq!(modes, expected, "user {user}, group {group}");
+    }
+    fs::remove_file(&other).expect("removed");
     place.umount();
 }
 

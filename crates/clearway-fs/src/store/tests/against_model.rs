@@ -104,7 +104,7 @@ impl ModelTrial {
         self.model = self.model.crashed(CrashKind::Kill);
         let theirs = doing.carry_out(step);
         let is_again = matches!(doing, Doing::Again(_));
-        let is_done = |end| matches!(end, StepEnd::Done | StepEnd::DoneBeside);
+        let is_done = |end| matches!(end, StepEnd::Done | StepEnd::DoneBeside(_));
         // What was begun before has found the stranger then.
         let is_same = ours == theirs || (is_again && is_done(ours) && is_done(theirs));
         assert!(is_same, "{step:?} ended {theirs:?} in place of {ours:?}");
@@ -418,8 +418,8 @@ fn below_path(directory: &StorePath, name: &[u8]) -> StorePath {
 
 fn name_of(step: &StoreStep, end: StepEnd) -> &'static str {
     match (step, end) {
-        (_, StepEnd::DoneBeside) => "beside",
-        (_, StepEnd::Failed(_) | StepEnd::Stuck) => "failed",
+        (_, StepEnd::DoneBeside(_)) => "beside",
+        (_, StepEnd::Failed(_) | StepEnd::Stuck | StepEnd::Absent) => "failed",
         (StoreStep::Copy { keep: 1.., .. }, _) => "based",
         (StoreStep::Copy { .. }, _) => "copy",
         (StoreStep::Make { .. }, _) => "make",
@@ -495,7 +495,7 @@ fn carry_out__drawn_steps_end_as_in_the_model_of_the_proofs() {
         let directory = if on_disk { TestDirectory::new() } else { TestDirectory::in_memory() };
         let mut trial = ModelTrial::new(seed, directory);
         let path = trial.directory.path().to_owned();
-        let runner = StepRunner::new(&path.join("store"), &path.join("log"));
+        let runner = StepRunner::new(&path.join("store"), &path.join("log"), None);
         let first = StoreStep::Sweep { keeps: Vec::new() };
         assert_eq!(runner.carry_out(&first, &|| {}), StepEnd::Done);
         if seed % 2 == 0 {
@@ -515,7 +515,7 @@ fn carry_out__drawn_steps_end_as_in_the_model_of_the_proofs() {
 fn crashed__what_is_synced_stays_when_the_power_fails() {
     let mut trial = ModelTrial::new(3, TestDirectory::in_memory());
     let path = trial.directory.path().to_owned();
-    let runner = StepRunner::new(&path.join("store"), &path.join("log"));
+    let runner = StepRunner::new(&path.join("store"), &path.join("log"), None);
     trial.run(60, Doing::Once(&runner));
     // It makes all names durable, and what was copied is.
     let step = StoreStep::Sweep { keeps: (0..200).map(InodeId).collect() };

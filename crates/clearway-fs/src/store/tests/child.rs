@@ -69,7 +69,8 @@ fn begin__a_step_that_a_killed_child_had_is_done_again() {
 #[test]
 fn begin__a_child_that_makes_no_progress_is_given_up() {
     let mut store = TestStore::new(|options| options.patience = Duration::from_millis(300));
-    assert_eq!(store.carry_out(&sweep()), StepEnd::Done);
+    // A busy disk may need longer than that for a sync.
+    while store.carry_out(&sweep()) == StepEnd::Stuck {}
     let first = pid(&store).expect("a child");
     stop(first);
     let mut begun: Vec<u64> = (0..5).map(|_| store.begin(&sweep())).collect();
@@ -99,6 +100,43 @@ fn begin__a_child_that_ends_or_talks_nonsense_fails_its_steps() {
     }
     let mut store = TestStore::new(|options| options.program = "/there/is/none".into());
     assert_eq!(store.carry_out(&sweep()), StepEnd::Failed(Fault::Io));
+    store.worker.close();
+}
+
+/// The program of a child that panics.
+#[test]
+fn report_panics__as_a_child() {
+    if std::env::args().any(|argument| argument == "--exact") {
+        super::super::child::report_panics();
+        panic!("planted\nhere");
+    }
+}
+
+#[test]
+fn begin__a_panic_of_a_child_is_a_line_for_the_operator() {
+    let mut store = TestStore::new(|options| {
+        options.arguments =
+            ["store::tests::child::report_panics__as_a_child", "--exact"].map(Into::into).into();
+    });
+    assert_eq!(store.carry_out(&sweep()), StepEnd::Failed(Fault::Io));
+    let mut lines = std::iter::from_fn(|| store.worker.take_line());
+    let line = lines.find(|line| line.contains("bug")).expect("a line");
+    assert!(
+        line.contains("it ends because of a bug: ") && line.ends_with("planted here"),
+        "{line}"
+    );
+    store.worker.close();
+}
+
+#[test]
+fn begin__a_child_that_writes_without_end_does_not_fill_the_memory() {
+    let mut store = TestStore::new(|options| {
+        options.program = "/bin/sh".into();
+        options.arguments = ["-c", "yes >&2 & sleep 0.2; kill $!; exit 1"].map(Into::into).into();
+    });
+    assert_eq!(store.carry_out(&sweep()), StepEnd::Failed(Fault::Io));
+    let lines = std::iter::from_fn(|| store.worker.take_line()).count();
+    assert!((1..=16).contains(&lines), "{lines}");
     store.worker.close();
 }
 

@@ -2,12 +2,15 @@
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 
-use clearway_proto::staging::{NodeKind, SpecialKind, SpecialNode};
+use clearway_proto::staging::{LogId, NodeKind, SpecialKind, SpecialNode, StrangerFate};
 use clearway_proto::wire::Fault;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-use super::super::steps::StepRunner;
+use super::super::steps::{StepRunner, stranger_name};
 use super::*;
+use crate::store::mark_of;
+
+const STAYS: StepEnd = StepEnd::DoneBeside(StrangerFate::Stays);
 
 /// A store whose steps this process does.
 struct NearStore {
@@ -21,7 +24,7 @@ impl NearStore {
         let directory = TestDirectory::new();
         fs::create_dir(directory.path().join("store")).expect("a directory");
         let log = directory.path().join("log");
-        let runner = StepRunner::new(&directory.path().join("store"), &log);
+        let runner = StepRunner::new(&directory.path().join("store"), &log, None);
         let near = Self { directory, runner, log: TestLog::new(&log) };
         assert_eq!(near.carry_out(&StoreStep::Sweep { keeps: Vec::new() }), StepEnd::Done);
         near
@@ -65,7 +68,7 @@ fn link__what_is_in_the_way_is_kept_beside() {
             }
             _ => fs::create_dir_all(there.join("full")).expect("a directory"),
         }
-        assert_eq!(store.link(5, name), StepEnd::DoneBeside, "{name}");
+        assert_eq!(store.link(5, name), StepEnd::DoneBeside(StrangerFate::Moved(1)), "{name}");
         assert_eq!(store.link(5, name), StepEnd::Done, "{name}");
         assert_eq!(fs::read(&there).expect("a file"), b"ours");
         let kept = fs::symlink_metadata(store.path(&format!("{name}.stranger")));
@@ -78,10 +81,13 @@ fn link__what_is_in_the_way_is_kept_beside() {
     // The next one gets another name, also where names are as long as they can be.
     let long = "x".repeat(255);
     for name in ["file", &long] {
-        for _ in 0..2 {
+        let first = if name == "file" { 2 } else { 1 };
+        for number in first..first + 2 {
             fs::remove_file(store.path(name)).ok();
             fs::write(store.path(name), "more").expect("written");
-            assert_eq!(store.link(5, name), StepEnd::DoneBeside);
+            assert_eq!(store.link(5, name), StepEnd::DoneBeside(StrangerFate::Moved(number)));
+            let moved = stranger_name(name.as_bytes(), number);
+            assert!(store.path("").join(OsStr::from_bytes(&moved)).exists(), "{name} {number}");
         }
     }
     let names = fs::read_dir(store.path("")).expect("a directory");
@@ -99,9 +105,9 @@ fn unlink__what_somebody_else_made_stays() {
     fs::hard_link(store.path("file"), store.path("other")).expect("a name");
     for name in ["file", "other", "directory"] {
         let unlink = StoreStep::Unlink { at: path(name) };
-        assert_eq!(store.carry_out(&unlink), StepEnd::DoneBeside, "{name}");
+        assert_eq!(store.carry_out(&unlink), STAYS, "{name}");
         let remove = StoreStep::RemoveDirectory { at: path(name) };
-        assert_eq!(store.carry_out(&remove), StepEnd::DoneBeside, "{name}");
+        assert_eq!(store.carry_out(&remove), STAYS, "{name}");
         assert!(store.path(name).exists());
     }
 }
@@ -122,7 +128,7 @@ fn leave(store: &mut NearStore) {
     for step in [settle, to, make] {
         assert_eq!(store.carry_out(&step), StepEnd::Failed(Fault::Gone), "{step:?}");
     }
-    assert_eq!(store.carry_out(&from), StepEnd::DoneBeside);
+    assert_eq!(store.carry_out(&from), STAYS);
     assert_eq!(store.link(5, "away/name"), StepEnd::Failed(Fault::Gone));
     // The link itself has no permissions to set.
     let _ = store.carry_out(&directory);
@@ -141,7 +147,7 @@ fn leave(store: &mut NearStore) {
     names.clear();
     // The link is in the way of a directory.
     let make = StoreStep::MakeDirectory { at: path("away") };
-    assert_eq!(store.carry_out(&make), StepEnd::DoneBeside);
+    assert_eq!(store.carry_out(&make), StepEnd::DoneBeside(StrangerFate::Moved(1)));
     assert_eq!(store.link(5, "away/name"), StepEnd::Done);
     fs::remove_dir_all(store.path("away")).expect("removed");
     fs::remove_file(store.path("away.stranger")).expect("removed");
@@ -175,8 +181,8 @@ fn carry_out__a_store_that_is_gone_is_not_made_anew() {
     fs::remove_dir_all(store.path("")).expect("removed");
     let make = StoreStep::MakeDirectory { at: path("new") };
     for _ in 0..2 {
-        assert_eq!(store.carry_out(&make), StepEnd::Failed(Fault::Gone));
-        assert_eq!(store.file(5, b"ours"), StepEnd::Failed(Fault::Gone));
+        assert_eq!(store.carry_out(&make), StepEnd::Absent);
+        assert_eq!(store.file(5, b"ours"), StepEnd::Absent);
         // As when its file system is not mounted.
         fs::create_dir_all(store.path("")).expect("a directory");
     }
@@ -188,6 +194,79 @@ fn carry_out__a_store_that_is_gone_is_not_made_anew() {
     let (inode, is_named, keep, size, pieces) = (InodeId(5), false, 4, 9, Vec::new());
     let copy = StoreStep::Copy { inode, is_named, keep, size, pieces, attributes };
     assert_eq!(store.carry_out(&copy), StepEnd::Failed(Fault::Gone));
+}
+
+#[test]
+fn carry_out__a_store_that_is_not_at_its_path_is_left_alone() {
+    let mut store = NearStore::new();
+    assert_eq!(store.file(5, b"ours"), StepEnd::Done);
+    let (here, there) = (store.path(""), store.directory.path().join("there"));
+    let make = StoreStep::MakeDirectory { at: path("new") };
+    let check = StoreStep::SyncDirectories { at: Vec::new() };
+    fs::rename(&here, &there).expect("moved");
+    for step in [&make, &check] {
+        assert_eq!(store.carry_out(step), StepEnd::Absent);
+    }
+    // As the place of a file system that was unmounted.
+    fs::create_dir(&here).expect("made");
+    assert_eq!(store.carry_out(&make), StepEnd::Absent);
+    assert!(!there.join("new").exists() && !here.join("new").exists());
+    fs::remove_dir(&here).expect("removed");
+    fs::rename(&there, &here).expect("moved");
+    assert_eq!((store.carry_out(&check), store.carry_out(&make)), (StepEnd::Done, StepEnd::Done));
+    // A step that ends when the store is elsewhere did not do it there.
+    let settle = StoreStep::Sweep { keeps: vec![InodeId(5)] };
+    fs::write(store.path(OBJECTS_NAME).join("6"), "old").expect("written");
+    let end = store.runner.carry_out(&settle, &|| fs::rename(&here, &there).expect("moved"));
+    assert_eq!(end, StepEnd::Absent);
+}
+
+#[test]
+fn carry_out__a_store_with_the_mark_of_another_log_is_left_alone() {
+    let mut store = NearStore::new();
+    let mark = store.path(".clearway-log");
+    let owner = LogId(0x17);
+    let log = store.directory.path().join("log");
+    store.runner = StepRunner::new(&store.path(""), &log, Some(owner));
+    let sweep = StoreStep::Sweep { keeps: Vec::new() };
+    assert_eq!(store.carry_out(&sweep), StepEnd::Absent, "it has none");
+    fs::write(&mark, mark_of(LogId(0x18))).expect("written");
+    assert_eq!(store.carry_out(&sweep), StepEnd::Absent);
+    fs::write(&mark, mark_of(owner)).expect("written");
+    assert_eq!(store.carry_out(&sweep), StepEnd::Done);
+    assert_eq!(store.file(5, b"ours"), StepEnd::Done);
+    assert!(StoreReader::new(&store.path(""), Some(LogId(1))).open_object(InodeId(5)).is_err());
+    assert!(StoreReader::new(&store.path(""), Some(owner)).open_object(InodeId(5)).is_ok());
+}
+
+#[test]
+fn sweep__what_another_program_made_among_the_objects_stays() {
+    let mut store = NearStore::new();
+    assert_eq!((store.file(5, b"ours"), store.file(6, b"old")), (StepEnd::Done, StepEnd::Done));
+    let objects = store.path(OBJECTS_NAME);
+    for name in ["thesis", "05", "new-x", "5.01", "link-"] {
+        fs::write(objects.join(name), "theirs").expect("written");
+    }
+    // A name of such a file is not ours.
+    fs::hard_link(objects.join("thesis"), store.path("name")).expect("a name");
+    for name in ["new-7", "link-7", "7.1"] {
+        fs::write(objects.join(name), "rest").expect("written");
+    }
+    fs::set_permissions(&objects, fs::Permissions::from_mode(0o777)).expect("set");
+    let sweep = StoreStep::Sweep { keeps: vec![InodeId(5)] };
+    assert_eq!(store.carry_out(&sweep), STAYS);
+    let names = fs::read_dir(&objects).expect("a directory");
+    let mut names: Vec<_> = names.map(|entry| entry.expect("an entry").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["05", "5", "5.01", "link-", "new-x", "thesis"]);
+    assert_eq!(fs::metadata(&objects).expect("there").mode() & 0o7777, 0o700);
+    let unlink = StoreStep::Unlink { at: path("name") };
+    assert_eq!(store.carry_out(&unlink), STAYS);
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(&objects, Some(65534), Some(65534)).expect("given");
+        assert_eq!(store.carry_out(&sweep), STAYS);
+        assert_eq!(fs::metadata(&objects).expect("there").uid(), 0);
+    }
 }
 
 #[test]
@@ -245,7 +324,7 @@ fn make__devices_have_their_numbers() {
         }
         assert_eq!((end, store.carry_out(&make)), (StepEnd::Done, StepEnd::Done));
         let found = fs::metadata(store.path(OBJECTS_NAME).join(inode.to_string())).expect("there");
-        let reader = StoreReader::new(&store.path(""));
+        let reader = StoreReader::new(&store.path(""), None);
         assert!(reader.open_object(InodeId(inode)).is_err());
         let (major, minor) = match device {
             0 => (0, 0),
@@ -302,7 +381,7 @@ fn copy__a_full_disk_is_no_damage() {
     }
     let disk = SmallDisk(root.clone());
     let log = directory.path().join("log");
-    let runner = StepRunner::new(&root, &log);
+    let runner = StepRunner::new(&root, &log, None);
     let mut store = NearStore { directory, runner, log: TestLog::new(&log) };
     // Before the directory that it is mounted on.
     let _disk = disk;

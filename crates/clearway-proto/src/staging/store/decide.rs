@@ -4,7 +4,7 @@
 //! Each function looks at the tree and the lag as they are, and answers with a step, a record, or
 //! nothing. What is under way is left alone, so nothing that is decided here is undone.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::super::drain::{DrainEnd, DrainJob};
@@ -13,6 +13,7 @@ use super::super::tree::{
     TreePlace,
 };
 use super::super::{GroupNumber, InodeId, LogState, TreeChange};
+use super::scan::LagScan;
 use super::{
     BATCH, CopyPiece, DrainPolicy, DrainWish, Flight, FlightKind, STORE, StoreAttributes,
     StoreDrain, StoreStep,
@@ -121,41 +122,60 @@ impl StoreDrain {
         false
     }
 
-    /// Looks at all differences, and makes steps and records ready.
+    /// Looks at the next differences of a pass, and makes steps and records ready. Returns the pass
+    /// if it is not over.
     pub(super) fn look(
         &mut self,
         view: &StoreView<'_>,
         policy: &dyn Fn(&Tree, InodeId) -> DrainPolicy,
+        mut scan: LagScan,
+    ) -> Option<LagScan> {
+        if scan.is_at_start() {
+            self.publish_ready(view);
+        }
+        self.look_at_directories(view, policy, &mut scan);
+        self.look_at_attributes(view, &mut scan);
+        self.queue_copies(view, policy, &mut scan);
+        self.look_at_objects(view, &mut scan);
+        (!scan.is_over()).then_some(scan)
+    }
+
+    /// Looks for a directory that moves, and at names as far as that lets them.
+    fn look_at_directories(
+        &mut self,
+        view: &StoreView<'_>,
+        policy: &dyn Fn(&Tree, InodeId) -> DrainPolicy,
+        scan: &mut LagScan,
     ) {
-        self.publish_ready(view);
         if let Some(moving) = &view.tree.lag.moving {
             self.carry_on(view, moving);
             if self.retry_places.contains_key(&moving.to) {
                 // It may fail for ever.
-                self.look_at_names(view, policy, Some(moving));
+                self.look_at_names(view, policy, Some(moving), scan);
+            } else {
+                scan.names.end();
             }
         } else if self.moving.is_some() {
             // Until that is durable, paths can be the old ones again.
-        } else if let Some((inode, to)) = self.next_move(view) {
+            scan.names.end();
+        } else if let Some((from, inode, to)) = self.next_move(view, scan) {
             // Nothing else begins until it can move.
-            self.wants_move = self.naming > 0;
-            if !self.wants_move {
+            scan.names.end();
+            self.wanted_move = (self.naming > 0).then_some(from);
+            if self.wanted_move.is_none() {
                 let record = Flight {
                     place: Some(to.clone()),
                     inode: Some(inode),
                     uses_path: true,
-                    ..Flight::new(FlightKind::Record)
+                    ..Flight::new(FlightKind::MoveRecord)
                 };
                 self.hold(&record);
                 self.record(TreeChange::Moving { inode, to }, Some(record));
             }
         } else {
-            self.wants_move = false;
-            self.look_at_names(view, policy, None);
+            self.wanted_move = None;
+            self.look_at_names(view, policy, None, scan);
         }
-        self.look_at_attributes(view);
-        self.queue_copies(view, policy);
-        self.look_at_objects(view);
     }
 
     /// Records that sets are published whose members are all in objects.
@@ -192,28 +212,46 @@ impl StoreDrain {
             && !self.is_busy_inode(inode)
     }
 
-    /// Returns a directory that has to move, and where to.
-    fn next_move(&self, view: &StoreView<'_>) -> Option<(InodeId, TreePlace)> {
-        view.tree.lag.names.iter().find_map(|(place, name)| {
-            let inode = name.stored?;
-            let found = view.tree.inode(inode)?;
-            let is_directory = matches!(found.kind, InodeKind::Directory { .. });
-            let can = is_directory
-                && found.links > 0
-                && name.changed <= view.durable
-                && view.tree.wanted(place) != name.stored
-                && !self.is_busy(place)
-                && !self.is_busy_inode(inode);
-            let wanted = view.tree.places(inode).next().filter(|_| can)?;
-            let is_free = view.is_open_to(wanted, inode)
-                && !self.is_busy(wanted)
-                && self.is_settled(view.tree, wanted.directory);
-            if is_free {
-                return Some((inode, wanted.clone()));
-            }
-            let aside = TreePlace::object(inode);
-            (!place.is_object() && !self.is_busy(&aside)).then_some((inode, aside))
+    /// Returns where a directory is that has to move, and where to.
+    fn next_move(
+        &self,
+        view: &StoreView<'_>,
+        scan: &LagScan,
+    ) -> Option<(TreePlace, InodeId, TreePlace)> {
+        let names = &view.tree.lag.names;
+        let wanted = self.wanted_move.iter().filter_map(|place| names.get_key_value(place));
+        let mut places = wanted.chain(scan.names.part(names, self.config.look));
+        places.find_map(|(place, name)| {
+            let (inode, to) = self.move_from(view, place, name)?;
+            Some((place.clone(), inode, to))
         })
+    }
+
+    /// Returns the directory that has to leave a place, and where to.
+    fn move_from(
+        &self,
+        view: &StoreView<'_>,
+        place: &TreePlace,
+        name: &NameLag,
+    ) -> Option<(InodeId, TreePlace)> {
+        let inode = name.stored?;
+        let found = view.tree.inode(inode)?;
+        let is_directory = matches!(found.kind, InodeKind::Directory { .. });
+        let can = is_directory
+            && found.links > 0
+            && name.changed <= view.durable
+            && view.tree.wanted(place) != name.stored
+            && !self.is_busy(place)
+            && !self.is_busy_inode(inode);
+        let wanted = view.tree.places(inode).next().filter(|_| can)?;
+        let is_free = view.is_open_to(wanted, inode)
+            && !self.is_busy(wanted)
+            && self.is_settled(view.tree, wanted.directory);
+        if is_free {
+            return Some((inode, wanted.clone()));
+        }
+        let aside = TreePlace::object(inode);
+        (!place.is_object() && !self.is_busy(&aside)).then_some((inode, aside))
     }
 
     /// Moves the directory that a record says to move.
@@ -249,11 +287,14 @@ impl StoreDrain {
         view: &StoreView<'_>,
         policy: &dyn Fn(&Tree, InodeId) -> DrainPolicy,
         moving: Option<&MovingDirectory>,
+        scan: &mut LagScan,
     ) {
+        let mut wanted_bytes = Vec::new();
+        let names = &view.tree.lag.names;
         for has_something in [true, false] {
-            for (place, name) in &view.tree.lag.names {
+            for (place, name) in scan.names.part(names, self.config.look) {
                 if self.ready.len() + self.records.len() >= BATCH {
-                    return;
+                    return self.queue_all(view, policy, wanted_bytes);
                 }
                 let wanted = view.tree.wanted(place);
                 // A copy that is under way relies on the names that its object has.
@@ -276,7 +317,7 @@ impl StoreDrain {
                 let place = Some(place.clone());
                 match action {
                     PlaceAction::Wait => {}
-                    PlaceAction::Content(inode) => drop(self.unqueued.insert(inode)),
+                    PlaceAction::Content(inode) => wanted_bytes.push(inode),
                     PlaceAction::Record(change) => {
                         let flight = Flight { place, ..Flight::new(FlightKind::Record) };
                         self.hold(&flight);
@@ -295,6 +336,8 @@ impl StoreDrain {
                 }
             }
         }
+        scan.names.advance(names, self.config.look);
+        self.queue_all(view, policy, wanted_bytes);
     }
 
     /// Decides how `inode` comes to a place.
@@ -373,8 +416,9 @@ impl StoreDrain {
         PlaceAction::Step(StoreStep::Unlink { at }, change, None)
     }
 
-    fn look_at_attributes(&mut self, view: &StoreView<'_>) {
-        for (inode, group) in &view.tree.lag.nodes {
+    fn look_at_attributes(&mut self, view: &StoreView<'_>, scan: &mut LagScan) {
+        let nodes = &view.tree.lag.nodes;
+        for (inode, group) in scan.nodes.part(nodes, self.config.look) {
             if self.ready.len() >= BATCH {
                 return;
             }
@@ -387,6 +431,7 @@ impl StoreDrain {
                 self.make_ready(step, Flight { kind, uses_path, place: None, inode });
             }
         }
+        scan.nodes.advance(nodes, self.config.look);
     }
 
     fn settle(&self, view: &StoreView<'_>, inode: InodeId) -> Option<(StoreStep, bool)> {
@@ -398,7 +443,7 @@ impl StoreDrain {
                     && view.tree.has_all_names(inode)
                     && view.tree.lag.moving.is_none()
                     && self.moving.is_none()
-                    && !self.wants_move;
+                    && self.wanted_move.is_none();
                 let at = view.tree.directory_path(inode).filter(|_| is_quiet)?;
                 return Some((StoreStep::Settle { at, attributes }, true));
             }
@@ -424,9 +469,21 @@ impl StoreDrain {
         &mut self,
         view: &StoreView<'_>,
         policy: &dyn Fn(&Tree, InodeId) -> DrainPolicy,
+        scan: &mut LagScan,
     ) {
-        let waiting: Vec<InodeId> = self.unqueued.iter().copied().collect();
-        for inode in waiting {
+        let waiting = scan.copies.part_of(&self.unqueued, self.config.look);
+        scan.copies.advance_to(waiting.last(), waiting.len(), self.config.look);
+        self.queue_all(view, policy, waiting);
+    }
+
+    fn queue_all(
+        &mut self,
+        view: &StoreView<'_>,
+        policy: &dyn Fn(&Tree, InodeId) -> DrainPolicy,
+        inodes: Vec<InodeId>,
+    ) {
+        for inode in inodes {
+            self.unqueued.insert(inode);
             let Some(content) = view.tree.content(inode) else {
                 self.unqueued.remove(&inode);
                 self.versions.remove(&inode);
@@ -508,15 +565,25 @@ impl StoreDrain {
     }
 
     /// Drops objects that have no names any more.
-    fn look_at_objects(&mut self, view: &StoreView<'_>) {
+    fn look_at_objects(&mut self, view: &StoreView<'_>, scan: &mut LagScan) {
+        let look = self.config.look;
         let is_durable =
             |(inode, group): (&InodeId, &GroupNumber)| (*group <= view.durable).then_some(*inode);
         let known = &view.tree.lag.dead;
         let is_unknown =
             |inode: &&InodeId| view.tree.inode(**inode).is_none() && !known.contains_key(inode);
         let unknown = self.unrecorded.iter().filter(is_unknown).copied();
-        let gone: BTreeSet<InodeId> = known.iter().filter_map(is_durable).chain(unknown).collect();
-        let old: Vec<InodeId> = self.old.difference(&gone).copied().collect();
+        let mut gone: Vec<InodeId> =
+            scan.dead.part(known, look).filter_map(is_durable).chain(unknown).collect();
+        gone.sort_unstable();
+        let mut old = scan.old.part_of(&self.old, look);
+        scan.old.advance_to(old.last(), old.len(), look);
+        let is_gone = |inode: &InodeId| {
+            is_unknown(&inode) && self.unrecorded.contains(inode)
+                || known.get_key_value(inode).and_then(is_durable).is_some()
+        };
+        old.retain(|inode| !is_gone(inode));
+        scan.dead.advance(known, look);
         for inode in gone {
             if view.tree.stored_places(inode).next().is_none() {
                 self.drop_object(StoreStep::Drop { inode }, inode, FlightKind::Drop);

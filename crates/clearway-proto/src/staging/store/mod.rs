@@ -41,14 +41,18 @@
 //! Calls of files: workers do them. Rates inside a step.
 
 mod decide;
+mod scan;
 mod step;
 
-pub use step::{CopyPiece, DrainNotice, StepEnd, StoreAttributes, StoreStep, StoreTask};
+pub use step::{
+    CopyPiece, DrainNotice, StepEnd, StoreAttributes, StoreStep, StoreTask, StrangerFate,
+};
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use self::decide::StoreView;
+use self::scan::LagScan;
 use super::drain::{DrainEnd, DrainJob, DrainLimits, DrainOrder, DrainTarget};
 use super::tree::{Tree, TreePlace};
 use super::{GroupNumber, InodeId, LogError, LogState, TreeChange, WallNs};
@@ -71,6 +75,8 @@ pub struct StoreDrainConfig {
     pub pass: Bytes,
     /// How long what failed is left alone.
     pub pause: Nanos,
+    /// Differences of each kind that are looked at between two steps, at least one.
+    pub look: usize,
     /// Shares of the classes; a class without one is not drained.
     pub shares: Vec<(Class, ServiceShare)>,
     /// The number of the last record of the log that a drain appended.
@@ -121,8 +127,12 @@ enum FlightKind {
     Sync(Vec<Flight>),
     DropOld,
     Drop,
+    /// Shows whether the store is at its path, for all that asked up to this number.
+    Check(u64),
     /// There is no step, only a record.
     Record,
+    /// The record that a directory moves.
+    MoveRecord,
 }
 
 /// A step under way, or one whose record is not durable yet.
@@ -159,12 +169,24 @@ enum SweepState {
     Done,
 }
 
+/// Requests to see whether the store is at its path.
+#[derive(Debug, Default)]
+struct StoreChecks {
+    requested: u64,
+    done: u64,
+    is_under_way: bool,
+    not_before: LocalNs,
+}
+
 /// Brings a backing store to what the tree of a log is.
 #[derive(Debug)]
 pub struct StoreDrain {
     config: StoreDrainConfig,
     order: DrainOrder,
     sweep: SweepState,
+    /// Whether the objects are looked at again when `former` is empty: names that no record knows of
+    /// may have kept old ones.
+    sweeps_again: bool,
     /// The newest durable version of files, and its size.
     versions: BTreeMap<InodeId, (u64, u64)>,
     /// Files to copy that are not in the order.
@@ -184,8 +206,8 @@ pub struct StoreDrain {
     naming: usize,
     /// The directory that moves.
     moving: Option<InodeId>,
-    /// A directory waits until that is none.
-    wants_move: bool,
+    /// Where a directory is that waits until that is none.
+    wanted_move: Option<TreePlace>,
     /// Names that were changed and whose directories are not synced.
     unsynced: Vec<Flight>,
     is_syncing: bool,
@@ -206,9 +228,12 @@ pub struct StoreDrain {
     unrecorded: BTreeSet<InodeId>,
     /// Until when the store is left alone, because it made no progress.
     parked: Option<LocalNs>,
+    checks: StoreChecks,
     notices: VecDeque<DrainNotice>,
-    /// Things that happened since everything was looked at.
+    /// Things that happened since the pass over all differences began.
     stirs: usize,
+    /// The pass; none when it went through all of them.
+    scan: Option<LagScan>,
 }
 
 impl StoreDrain {
@@ -220,6 +245,7 @@ impl StoreDrain {
         let mut drain = Self {
             order,
             sweep: SweepState::NotBefore(LocalNs(0)),
+            sweeps_again: false,
             versions: BTreeMap::new(),
             unqueued: BTreeSet::new(),
             queued: BTreeSet::new(),
@@ -232,7 +258,7 @@ impl StoreDrain {
             busy_inodes: BTreeSet::new(),
             naming: 0,
             moving: None,
-            wants_move: false,
+            wanted_move: None,
             unsynced: Vec::new(),
             is_syncing: false,
             records: VecDeque::new(),
@@ -245,8 +271,10 @@ impl StoreDrain {
             old: BTreeSet::new(),
             unrecorded: BTreeSet::new(),
             parked: None,
+            checks: StoreChecks::default(),
             notices: VecDeque::new(),
             stirs: 1,
+            scan: None,
             config,
         };
         for (place, name) in &tree.lag.names {
@@ -256,6 +284,7 @@ impl StoreDrain {
                 drain.former.insert(place.clone(), false);
             }
         }
+        drain.sweeps_again = !drain.former.is_empty();
         for (inode, _) in tree.inodes() {
             if let Some(content) = tree.content(inode)
                 && content.drained() < content.version()
@@ -282,12 +311,19 @@ impl StoreDrain {
     pub fn durable(&mut self, number: u64) {
         while self.undurable.front().is_some_and(|(last, _)| *last <= number) {
             if let Some((_, flight)) = self.undurable.pop_front() {
-                if let Some(place) = &flight.place {
+                // That a directory is to move says nothing about what the store has there.
+                if let Some(place) = &flight.place
+                    && !matches!(flight.kind, FlightKind::MoveRecord)
+                {
                     self.unsure.remove(place);
                     self.former.remove(place);
                 }
                 self.let_go(&flight);
             }
+        }
+        if self.sweeps_again && self.former.is_empty() {
+            self.sweeps_again = false;
+            self.sweep = SweepState::NotBefore(LocalNs(0));
         }
         self.stir();
     }
@@ -331,6 +367,18 @@ impl StoreDrain {
         self.stir();
     }
 
+    /// Requests a step that shows whether the store is at its path: records tell only what the store
+    /// had. Returns the number that [`StoreDrain::checked`] reaches when the store was there.
+    pub fn request_check(&mut self) -> u64 {
+        self.checks.requested += 1;
+        self.checks.requested
+    }
+
+    /// Returns the number of the last request for which the store was at its path.
+    pub const fn checked(&self) -> u64 {
+        self.checks.done
+    }
+
     /// Takes what an operator should know.
     pub fn take_notice(&mut self) -> Option<DrainNotice> {
         self.notices.pop_front()
@@ -341,17 +389,29 @@ impl StoreDrain {
         self.parked.is_some()
     }
 
-    /// Returns when something that failed is tried again.
+    /// Returns when to call [`StoreDrain::next_task`] again: at once while a pass over the differences
+    /// is not over, or when something that failed is tried again.
     pub fn deadline(&self) -> Option<LocalNs> {
+        let is_free = self.ready.is_empty() && self.records.is_empty() && self.parked.is_none();
+        if is_free && self.scan.is_some() && self.sweep == SweepState::Done {
+            return Some(LocalNs(0));
+        }
+        self.retry_at()
+    }
+
+    /// Returns when something that failed is tried again.
+    pub fn retry_at(&self) -> Option<LocalNs> {
         if self.parked.is_some() {
             return self.parked.filter(|_| self.flights.is_empty());
         }
         let retries = self.retry_places.values().chain(self.retry_inodes.values()).copied();
         let sweep = match self.sweep {
-            SweepState::NotBefore(at) => Some(at),
+            SweepState::NotBefore(at) if self.is_quiet() => Some(at),
             _ => None,
         };
-        retries.chain(sweep).min()
+        let waits = self.checks.requested > self.checks.done && !self.checks.is_under_way;
+        let check = waits.then_some(self.checks.not_before);
+        retries.chain(sweep).chain(check).min()
     }
 
     /// Returns whether the store has all of `inode`: bytes, attributes and names, and a durable record
@@ -376,6 +436,7 @@ impl StoreDrain {
     /// until a file is closed.
     pub fn is_idle(&self) -> bool {
         self.stirs == 0
+            && self.scan.is_none()
             && self.sweep == SweepState::Done
             && self.flights.is_empty()
             && self.ready.is_empty()
@@ -383,6 +444,11 @@ impl StoreDrain {
             && self.records.is_empty()
             && self.undurable.is_empty()
             && self.unsynced.is_empty()
+    }
+
+    /// Returns whether no step is under way, and none waits for its record.
+    fn is_quiet(&self) -> bool {
+        self.flights.is_empty() && self.records.is_empty()
     }
 
     /// Returns how many steps are under way.
@@ -463,8 +529,9 @@ impl StoreDrain {
         self.records.push_back(WaitingRecord { change, of });
     }
 
-    /// Gives the next step that can be begun; `policy` gives the class of an inode. Cost: all
-    /// differences, once for as many things that happened as a part of them.
+    /// Gives the next step that can be begun; `policy` gives the class of an inode. Cost: at most
+    /// [`StoreDrainConfig::look`] differences of each kind. A pass over all of them begins once for
+    /// as many things that happened as a part of them.
     pub fn next_task(
         &mut self,
         now: LocalNs,
@@ -477,18 +544,25 @@ impl StoreDrain {
         }
         let view = StoreView { now, state, tree: state.tree(), durable };
         let (step, flight) = match self.sweep {
-            SweepState::NotBefore(at) if at <= now => {
+            // What has no record yet must not be taken for a rest.
+            SweepState::NotBefore(at) if at <= now && self.is_quiet() => {
                 self.sweep = SweepState::UnderWay;
                 (decide::sweep(&view), Flight::new(FlightKind::Sweep))
             }
             SweepState::Done => {
                 self.wake_retries(now);
                 let is_due = self.flights.is_empty() || self.stirs >= view.tree.store_lag() / 16;
-                if self.ready.is_empty() && self.stirs > 0 && is_due {
+                if self.scan.is_none() && self.stirs > 0 && is_due {
                     self.stirs = 0;
-                    self.look(&view, policy);
+                    self.scan = Some(LagScan::new());
                 }
-                let step = self.next_ready().or_else(|| self.next_copy(&view));
+                if self.ready.is_empty()
+                    && let Some(scan) = self.scan.take()
+                {
+                    self.scan = self.look(&view, policy, scan);
+                }
+                let step = self.next_check(now).or_else(|| self.next_ready());
+                let step = step.or_else(|| self.next_copy(&view));
                 step.or_else(|| self.next_sync(&view))?
             }
             _ => return None,
@@ -509,6 +583,17 @@ impl StoreDrain {
         self.stirs += waiting - self.retry_places.len() - self.retry_inodes.len();
     }
 
+    fn next_check(&mut self, now: LocalNs) -> Option<(StoreStep, Flight)> {
+        let checks = &mut self.checks;
+        let waits = checks.requested > checks.done && !checks.is_under_way;
+        if !waits || checks.not_before > now {
+            return None;
+        }
+        checks.is_under_way = true;
+        let step = StoreStep::SyncDirectories { at: Vec::new() };
+        Some((step, Flight::new(FlightKind::Check(checks.requested))))
+    }
+
     fn next_ready(&mut self) -> Option<(StoreStep, Flight)> {
         let is_copy =
             |(_, flight): &&(StoreStep, Flight)| matches!(flight.kind, FlightKind::Copy { .. });
@@ -524,7 +609,10 @@ impl StoreDrain {
         self.stir();
         match end {
             StepEnd::Done => {}
-            StepEnd::DoneBeside => self.notices.push_back(DrainNotice::Stranger { step }),
+            StepEnd::DoneBeside(fate) => {
+                self.notices.push_back(DrainNotice::Stranger { step, fate });
+            }
+            StepEnd::Absent => self.notices.push_back(DrainNotice::Absent),
             StepEnd::Failed(fault) => self.notices.push_back(DrainNotice::Failed { step, fault }),
             StepEnd::Stuck => {
                 if self.parked.is_none_or(|until| until <= now) {
@@ -533,7 +621,7 @@ impl StoreDrain {
                 self.parked = Some(now + self.config.pause);
             }
         }
-        if let StepEnd::Done | StepEnd::DoneBeside = end {
+        if let StepEnd::Done | StepEnd::DoneBeside(_) = end {
             self.parked = None;
             self.done(now, flight);
         } else {
@@ -572,7 +660,12 @@ impl StoreDrain {
                     self.record(TreeChange::Dropped { inode }, Some(flight));
                 }
             }
-            FlightKind::DropOld | FlightKind::Record => self.let_go(&flight),
+            FlightKind::Check(number) => {
+                (self.checks.done, self.checks.is_under_way) = (number, false);
+            }
+            FlightKind::DropOld | FlightKind::Record | FlightKind::MoveRecord => {
+                self.let_go(&flight);
+            }
         }
     }
 
@@ -581,6 +674,10 @@ impl StoreDrain {
         let undone = match flight.kind {
             FlightKind::Sweep => {
                 self.sweep = SweepState::NotBefore(again);
+                return;
+            }
+            FlightKind::Check(_) => {
+                (self.checks.not_before, self.checks.is_under_way) = (again, false);
                 return;
             }
             FlightKind::Sync(flights) => {

@@ -56,7 +56,7 @@ pub struct CopyPiece {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreStep {
     /// Makes all names of the store durable, makes the hidden directory of objects if it is not
-    /// there, and removes all that it has beside these and old objects with names.
+    /// there, and removes all objects but these and old ones with names.
     Sweep {
         /// The objects and directories that stay, in order.
         keeps: Vec<InodeId>,
@@ -146,12 +146,24 @@ pub enum StoreStep {
 pub enum StepEnd {
     /// It is done.
     Done,
-    /// It is done, and what somebody else made at the place was kept beside, or stays there.
-    DoneBeside,
+    /// It is done, but another program made something that was in the way, or was to be removed.
+    DoneBeside(StrangerFate),
     /// It was not done, or not wholly; it is tried again after a pause.
     Failed(Fault),
     /// The store made no progress; it is parked.
     Stuck,
+    /// It was not done, or not in the store: the path of the store leads to something else, or to
+    /// nothing. It is tried again after a pause.
+    Absent,
+}
+
+/// What becomes of something in the store that another program made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StrangerFate {
+    /// It stays at its place.
+    Stays,
+    /// It has the name with the suffix of this number, from 1 on.
+    Moved(u32),
 }
 
 /// Something that an operator should know.
@@ -164,11 +176,15 @@ pub enum DrainNotice {
         /// Why.
         fault: Fault,
     },
-    /// Something that somebody else made was in the way of a step.
+    /// Something that another program made was in the way of a step.
     Stranger {
         /// The step.
         step: StoreStep,
+        /// What became of it.
+        fate: StrangerFate,
     },
+    /// The path of the store does not lead to the store.
+    Absent,
     /// The store makes no progress.
     Parked,
     /// A set is published.

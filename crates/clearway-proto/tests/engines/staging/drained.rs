@@ -11,7 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, RandomKey, RandomStream, xxh3};
+use clearway_proto::base::{
+    BitsPerSec, Bytes, Class, LocalNs, Nanos, RandomKey, RandomStream, xxh3,
+};
 use clearway_proto::flow::ServiceShare;
 use clearway_proto::staging::{
     ClientId, CopyPiece, DrainNotice, DrainPolicy, DrainWish, EntryName, FileContent, GroupNumber,
@@ -43,6 +45,8 @@ pub(super) struct DrainedPlan {
     pub(super) failures: u64,
     /// Bytes of a pass.
     pub(super) pass: u64,
+    /// Differences that are looked at between two steps.
+    pub(super) look: usize,
     pub(super) fault: Option<DriverFault>,
 }
 
@@ -85,13 +89,14 @@ pub(super) struct DrainedTrial {
     pub(super) figures: DrainedFigures,
 }
 
-fn drain_config(pass: u64, recorded: u64) -> StoreDrainConfig {
+fn drain_config(pass: u64, look: usize, recorded: u64) -> StoreDrainConfig {
     let share = ServiceShare { reservation: BitsPerSec(0), weight: 1, limit: None };
     StoreDrainConfig {
         files: 3,
         names: 4,
         pass: Bytes(pass),
         pause: Nanos::from_millis(10),
+        look,
         shares: vec![(Class::Bulk, share), (Class::Scavenger, share)],
         recorded,
     }
@@ -118,7 +123,7 @@ impl DrainedTrial {
     pub(super) fn new(plan: DrainedPlan) -> Result<Self, String> {
         let key = RandomKey::new(plan.seed).purpose("drained trial");
         let machine = Machine::open(blank(), LogOrigin::New(LogId(8)), None)?;
-        let drain = StoreDrain::new(drain_config(plan.pass, 0), machine.state().tree());
+        let drain = StoreDrain::new(drain_config(plan.pass, plan.look, 0), machine.state().tree());
         Ok(Self {
             stream: key.stream(),
             key,
@@ -189,7 +194,13 @@ impl DrainedTrial {
             let is_ending = self.is_ending;
             let policy = |tree: &Tree, inode| policy(tree, inode, is_ending);
             let task = self.drain.next_task(self.machine.now, state, durable, &policy);
-            let Some(task) = task else { break };
+            let Some(task) = task else {
+                // A pass over the differences continues at once.
+                if self.drain.deadline() == Some(LocalNs(0)) {
+                    continue;
+                }
+                break;
+            };
             let place = self.driver.change_task(task);
             self.under_way.push(place);
         }
@@ -203,7 +214,8 @@ impl DrainedTrial {
                 DrainNotice::Published(_) => self.figures.published += 1,
                 DrainNotice::Parked => self.figures.parked += 1,
                 DrainNotice::Failed { .. } => self.figures.failed += 1,
-                DrainNotice::Stranger { step } => return Err(format!("a stranger: {step:?}")),
+                DrainNotice::Stranger { step, .. } => return Err(format!("a stranger: {step:?}")),
+                DrainNotice::Absent => return Err("the store is not absent".to_owned()),
             }
         }
         Ok(())
@@ -566,7 +578,7 @@ impl DrainedTrial {
         }
         let recorded = self.numbers[&DRAINER];
         let tree = self.machine.state().tree();
-        self.drain = StoreDrain::new(drain_config(self.plan.pass, recorded), tree);
+        self.drain = StoreDrain::new(drain_config(self.plan.pass, self.plan.look, recorded), tree);
         self.driver.is_reborn();
         Ok(())
     }

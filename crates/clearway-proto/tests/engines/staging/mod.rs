@@ -102,6 +102,7 @@ fn drained_plan(seed: u64) -> DrainedPlan {
         deaths: [0, 10, 30][below(3) as usize],
         failures: [0, 20, 100][below(3) as usize],
         pass: [4 << 10, 30 << 10, 1 << 30][below(3) as usize],
+        look: [1, 3, 1 << 20][below(3) as usize],
         fault: None,
     }
 }

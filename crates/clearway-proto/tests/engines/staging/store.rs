@@ -13,6 +13,7 @@ use std::rc::Rc;
 use clearway_proto::base::{RandomKey, xxh3};
 use clearway_proto::staging::{
     CopyPiece, InodeId, NodeKind, StepEnd, StoreAttributes, StoreBase, StorePath, StoreStep,
+    StrangerFate,
 };
 use clearway_proto::wire::Fault;
 
@@ -150,7 +151,7 @@ impl TrialStore {
         }
         let beside = (name.0, [&name.1[..], b".stranger"].concat());
         self.change(vec![(name.clone(), None), (beside, Some(there))]);
-        StepEnd::DoneBeside
+        StepEnd::DoneBeside(StrangerFate::Moved(1))
     }
 
     fn set(&mut self, node: u64, attributes: &StoreAttributes) {
@@ -314,7 +315,7 @@ impl TrialStore {
                     Some(there) if self.is_directory(*there) && self.is_empty(*there) => {
                         self.change(vec![(name, None)]);
                     }
-                    Some(_) => end = StepEnd::DoneBeside,
+                    Some(_) => end = StepEnd::DoneBeside(StrangerFate::Stays),
                 }
             }
             StoreStep::RemoveDirectory { at } => {
@@ -323,7 +324,7 @@ impl TrialStore {
                     Some(there) if self.is_directory(*there) && self.is_empty(*there) => {
                         self.change(vec![(name, None)]);
                     }
-                    Some(_) => end = StepEnd::DoneBeside,
+                    Some(_) => end = StepEnd::DoneBeside(StrangerFate::Stays),
                     None => {}
                 }
             }

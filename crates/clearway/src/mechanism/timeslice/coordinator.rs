@@ -112,7 +112,7 @@ impl BuildResult {
         if self.account.faults.is_empty() && self.account.cut == 0 {
             Exit::Good
         } else {
-            Exit::Congested
+            Exit::Findings
         }
     }
 

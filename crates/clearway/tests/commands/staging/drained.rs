@@ -81,7 +81,7 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, Found> {
 }
 
 /// Returns whether what `look` waits for has come.
-fn comes(mut look: impl FnMut() -> bool) -> bool {
+pub(super) fn comes(mut look: impl FnMut() -> bool) -> bool {
     let until = Instant::now() + DEADLINE;
     while Instant::now() < until {
         if look() {
@@ -92,7 +92,7 @@ fn comes(mut look: impl FnMut() -> bool) -> bool {
     false
 }
 
-fn status(place: &StagingPlace) -> serde_json::Value {
+pub(super) fn status(place: &StagingPlace) -> serde_json::Value {
     let status = staged(&["status", "--json"], &[&place.path("mnt")]);
     serde_json::from_str(&status).expect("JSON")
 }
@@ -166,7 +166,10 @@ fn drain__everything_of_a_tree_arrives_and_a_later_mount_continues() {
     let output = Command::new(PROGRAM).args(["stage", "fsck"]).arg(place.path("log")).output();
     let output = output.expect("the program");
     assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("lacks 0 files"), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("store    has everything"),
+        "{output:?}"
+    );
 }
 
 #[test]
@@ -213,7 +216,17 @@ fn drain__files_of_strangers_are_kept_beside() {
     assert_eq!(read("store/file"), "ours");
     assert_eq!(read("store/file.stranger"), "a stranger's");
     assert_eq!(read("store/other"), "another's");
-    assert!(read("log/mount.log").contains("somebody else made what was at /file"));
+    let said = "another program made what was at /file; its name is now file.stranger\n";
+    assert!(read("log/mount.log").contains(said), "{}", read("log/mount.log"));
+    fs::remove_file(place.path("store/file")).expect("removed");
+    fs::write(place.path("store/file"), "one more").expect("written");
+    fs::write(place.on_mount("file"), "new").expect("written");
+    staged(&["wait", "--until", "stored"], &[&place.path("mnt")]);
+    assert_eq!(
+        (read("store/file"), read("store/file.stranger-2")),
+        ("new".into(), "one more".into())
+    );
+    assert!(read("log/mount.log").contains("its name is now file.stranger-2\n"));
     place.umount();
 }
 
@@ -266,7 +279,7 @@ fn write__without_a_store_a_full_log_is_said_and_reads_fail() {
     let said = fs::read_to_string(place.path("log/mount.log")).expect("a log of the mount");
     let times = |part: &str| said.lines().filter(|line| line.contains(part)).count();
     assert_eq!(times("cannot read the bytes of /old"), 1, "{said}");
-    assert_eq!(times("it is tried again until it works"), 1, "{said}");
+    assert_eq!(times("does not lead to the store of this log"), 1, "{said}");
     assert_eq!(status(&place)["drain"], "failing");
     let waits = Command::new(PROGRAM)
         .args(["stage", "wait", "--until", "stored"])
@@ -281,6 +294,49 @@ fn write__without_a_store_a_full_log_is_said_and_reads_fail() {
     waits.kill().expect("killed");
     waits.wait().expect("ended");
     drop(file);
+    place.umount();
+}
+
+#[test]
+fn drain__a_store_that_is_moved_is_waited_for_and_not_changed_elsewhere() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&[]) {
+        return;
+    }
+    fs::write(place.on_mount("first"), "one").expect("written");
+    assert_same(&place);
+    let waits = |name: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["stage", "wait", "--until", "stored"]).arg(place.on_mount(name));
+        let mut waits = command.stderr(Stdio::piped()).spawn().expect("started");
+        let mut first = String::new();
+        let said = waits.stderr.take().expect("piped");
+        io::BufRead::read_line(&mut io::BufReader::new(said), &mut first).expect("read");
+        assert!(first.contains("the store makes no progress"), "{first}");
+        waits
+    };
+    place.hide_store();
+    // Also for what was stored before.
+    let mut old = waits("first");
+    fs::write(place.on_mount("second"), "two").expect("written");
+    let mut new = waits("second");
+    // As the mount point of a file system that was unmounted.
+    fs::create_dir(place.path("store")).expect("made");
+    assert!(comes(|| status(&place)["drain_failures"].as_u64() > Some(3)));
+    assert_eq!(count(&place.path("store")), 0);
+    assert!(!place.path("hidden/second").exists());
+    let said = fs::read_to_string(place.path("log/mount.log")).expect("a log of the mount");
+    assert_eq!(said.matches("does not lead to the store of this log").count(), 1, "{said}");
+    fs::remove_dir(place.path("store")).expect("empty");
+    place.show_store();
+    for waits in [&mut old, &mut new] {
+        assert!(waits.wait().expect("ended").success());
+    }
+    assert_same(&place);
+    assert!(comes(|| {
+        let said = fs::read_to_string(place.path("log/mount.log")).expect("a log of the mount");
+        said.contains("the store works again")
+    }));
     place.umount();
 }
 
@@ -462,6 +518,16 @@ fn fsck(place: &StagingPlace, more: &[&str]) -> Output {
     command.output().expect("the program")
 }
 
+/// Checks that fsck has one finding, and which.
+fn finds(place: &StagingPlace, part: &str) {
+    let output = fsck(place, &[]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    let is_finding = |line: &&str| line.starts_with("damaged") || line.starts_with("torn");
+    let findings: Vec<&str> = said.lines().filter(is_finding).collect();
+    assert!(findings.len() == 1 && findings[0].contains(part), "{part}: {said}");
+}
+
 #[test]
 fn fsck__says_what_a_log_has_and_changes_nothing() {
     let Some(mut place) = StagingPlace::new() else { return };
@@ -491,8 +557,20 @@ fn fsck__says_what_a_log_has_and_changes_nothing() {
     assert_eq!(damaged.status.code(), Some(3), "{damaged:?}");
     let said = String::from_utf8_lossy(&damaged.stdout).into_owned();
     assert!(said.contains("damaged  ckpt/a: reading its bytes fails"), "{said}");
+    file.write_all_at(b"\x5a", at as u64 + 100).expect("mended");
+    // Bytes behind the last group, where nothing was ever written.
+    let end = bytes.iter().rposition(|byte| *byte != 0).expect("a group") as u64;
+    file.write_all_at(b"x", end.next_multiple_of(4096)).expect("damaged");
+    finds(&place, "the bytes behind the last group are no group");
+    file.write_all_at(b"\0", end.next_multiple_of(4096)).expect("mended");
+    let snapshot = fs::read(place.path("log/snapshot-0")).expect("read");
+    fs::write(place.path("log/snapshot-0"), b"nonsense").expect("written");
+    finds(&place, "damaged  1 of 2 snapshots");
+    fs::write(place.path("log/snapshot-0"), snapshot).expect("written");
     let superblock = place.path("log/superblock");
     let good = fs::read(&superblock).expect("read");
+    fs::write(&superblock, &good[..4100]).expect("written");
+    finds(&place, "damaged  a copy of the superblock; the other one is whole");
     let refused = |bytes: &[u8], part: &str| {
         fs::write(&superblock, bytes).expect("written");
         let output = fsck(&place, &[]);

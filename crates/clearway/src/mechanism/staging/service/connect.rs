@@ -169,7 +169,9 @@ impl MountConnector {
         send(&mut sender, &join)?;
         let there = match next(&mut receiver)? {
             Joined::At(there) => *there,
-            Joined::Taken => return Err(anyhow!("the drawn name of this client is taken; mount again").into()),
+            Joined::Taken => {
+                return Err(anyhow!("the drawn name of this client is taken; mount again").into());
+            }
             Joined::Refused(why) => return Err(Failure { is_final: true, why: anyhow!(why) }),
         };
         let setup = WireSetup {

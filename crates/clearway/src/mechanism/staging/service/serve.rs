@@ -84,6 +84,10 @@ pub(crate) struct ServeFlags {
     /// all of them [default: those of the log].
     #[arg(long = "rule", value_name = "PATTERN=CLASS")]
     rules: Vec<ClassRule>,
+    /// Give up the process of the store, and park the drain, when a step makes no progress for this
+    /// many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    store_patience: u64,
 }
 
 /// A user, and the file with its key.
@@ -183,6 +187,7 @@ pub(crate) fn serve(flags: &ServeFlags) -> Result<Exit> {
         memory: flags.memory.0,
         class: flags.class,
         rules: flags.rules.clone(),
+        store_patience: Duration::from_secs(flags.store_patience),
     };
     let server = StagingServer::open(&options, &reporter)?;
     let door = ServiceDoor { acceptor: server.acceptor(), log: server.log(), keys };
