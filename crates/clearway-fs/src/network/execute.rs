@@ -42,7 +42,7 @@ pub(super) type Responder = Box<dyn FnOnce(FileResponse, &[u8]) + Send>;
 
 /// Whose call it is.
 #[derive(Clone)]
-pub(super) struct Caller {
+pub(super) struct ClientCall {
     /// The client of the log.
     pub(super) client: ClientId,
     /// The number of the call.
@@ -83,7 +83,7 @@ impl Engine {
     /// already is answered by `repeat`.
     fn change_for(
         &self,
-        caller: &Caller,
+        caller: &ClientCall,
         respond: Responder,
         mut attempt: impl FnMut(&mut Core) -> Result<FileResponse, Held> + Send + 'static,
         mut repeat: impl FnMut(&mut Core) -> Result<FileResponse, Errno> + Send + 'static,
@@ -125,7 +125,7 @@ impl Engine {
     /// Executes a request; `data` are the bytes of a write.
     pub(super) fn execute(
         self: &Arc<Self>,
-        caller: &Caller,
+        caller: &ClientCall,
         request: FileRequest,
         data: Option<Arc<Loan>>,
         responder: Responder,
@@ -185,7 +185,7 @@ impl Engine {
     /// Writes the bytes of a call.
     fn execute_write(
         &self,
-        caller: &Caller,
+        caller: &ClientCall,
         request: &FileRequest,
         data: Option<Arc<Loan>>,
         responder: Responder,
@@ -212,7 +212,12 @@ impl Engine {
     }
 
     /// Executes a request that changes names or attributes.
-    fn execute_change(self: &Arc<Self>, caller: &Caller, request: FileRequest, respond: Responder) {
+    fn execute_change(
+        self: &Arc<Self>,
+        caller: &ClientCall,
+        request: FileRequest,
+        respond: Responder,
+    ) {
         let (again, files, repeated) =
             (request.clone(), Arc::clone(&caller.files), Arc::clone(&caller.files));
         let attempt = move |core: &mut Core| change(core, &request, &files);

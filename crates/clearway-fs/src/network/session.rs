@@ -28,7 +28,7 @@ use clearway_runtime::waiting::Waitable;
 use clearway_runtime::wake_signal::WakeSignal;
 
 use super::access::User;
-use super::execute::Caller;
+use super::execute::ClientCall;
 use super::request::{FileRequest, FileResponse, decode, encode};
 use super::{CLIENT_RANK, ClientName, SERVER_RANK};
 use crate::FsError;
@@ -251,7 +251,7 @@ impl SessionHost {
             });
             return Ok(());
         }
-        let caller = Caller {
+        let caller = ClientCall {
             client: self.client(class),
             number,
             user: Arc::clone(&self.session.user),

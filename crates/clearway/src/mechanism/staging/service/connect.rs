@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_fs::network::connection::{ConnectError, ServerConnection, ServerConnector};
 use clearway_fs::network::{CLIENT_RANK, ClientName};
-use clearway_runtime::door::{self, DoorError};
+use clearway_runtime::door::{self, DoorError, SealedReceiver, SealedSender};
 use clearway_runtime::keys::{self, JobSecret};
 use clearway_wires::{Network, PortRequest, RankPort, RemoteTransport, WireNeeds, WireSetup};
 
@@ -112,16 +112,14 @@ impl MountConnector {
         }
     }
 
-    fn try_connect(&mut self) -> Result<ServerConnection, Failure> {
-        let stream = self.open()?;
-        stream.set_read_timeout(Some(TIMEOUT)).context("cannot limit how long an answer takes")?;
-        tune(&stream).context("cannot set options of the connection")?;
+    /// Shows the server that this end has a key, and sees that the server has it too.
+    fn greet(&self, stream: &TcpStream) -> Result<(SealedSender, SealedReceiver), Failure> {
         let copy = || stream.try_clone().context("cannot duplicate the connection");
         let (input, output) = (copy()?, copy()?);
         let name = JobSecret::new(self.secret.clone()).map_err(|why| anyhow!(why))?.identifier();
         let ends = (Box::new(input) as _, Box::new(output) as _);
         let called = door::call(ends, &PROTOCOL, name, &self.secret);
-        let (mut sender, mut receiver) = called.map_err(|why| {
+        called.map_err(|why| {
             let is_final = matches!(why, DoorError::OtherKey | DoorError::OtherProtocol);
             let why = match why {
                 DoorError::OtherKey => {
@@ -133,7 +131,14 @@ impl MountConnector {
                 other => sentence(other).context(format!("the server {}", self.server)),
             };
             Failure { is_final, why }
-        })?;
+        })
+    }
+
+    fn try_connect(&mut self) -> Result<ServerConnection, Failure> {
+        let stream = self.open()?;
+        stream.set_read_timeout(Some(TIMEOUT)).context("cannot limit how long an answer takes")?;
+        tune(&stream).context("cannot set options of the connection")?;
+        let (mut sender, mut receiver) = self.greet(&stream)?;
         let Welcome { log, uid } = next(&mut receiver)?;
         let log = u128::from_str_radix(&log, 16).context("the server sent no name of a log")?;
         let is_new = self.client.is_none();
