@@ -366,10 +366,23 @@ impl Filesystem for RemoteAdaptor {
             return reply.error(Errno::EINVAL);
         };
         let (from, to) = (self.place(parent, name), self.place(newparent, newname));
+        let found = FileRequest::Lookup(from.clone());
         let (request, answer) = (FileRequest::Rename { from, to, keeps_other }, empty(reply));
-        // The new name must not show a file without what was written before.
+        if !self.files.is_dirty() {
+            return self.request(&request, answer);
+        }
+        // The new name must not show the file without what was written before.
         let files = Arc::clone(&self.files);
-        self.files.after_all_writes(Box::new(move || files.request(NAMES, &request, 0, answer)));
+        let ordered: RemoteAnswer = Box::new(move |found| match attributes_in(found) {
+            Ok(found) => {
+                let renamed = Attributes::from(found).inode;
+                files.after_writes(renamed, move |files| {
+                    files.request(NAMES, &request, 0, answer);
+                });
+            }
+            Err(why) => answer(Err(why)),
+        });
+        self.request(&found, ordered);
     }
 
     fn link(

@@ -60,8 +60,8 @@ struct DirtyFile {
     end: u64,
     mtime: WallNs,
     error: Option<Errno>,
-    /// What waits until there is no write.
-    waiting: Vec<Action>,
+    /// What waits until all writes up to a number are answered.
+    waiting: Vec<(u64, Action)>,
 }
 
 /// A file that is open.
@@ -276,9 +276,10 @@ impl RemoteFiles {
         if file.class.is_some_and(|before| before != class) && !file.writes.is_empty() {
             // Calls of two classes have no order.
             let files = Arc::clone(self);
-            file.waiting.push(Box::new(move || {
+            let again: Action = Box::new(move || {
                 files.write_loan(inode, offset, loan, digest, drops_set_id, answer);
-            }));
+            });
+            file.waiting.push((u64::MAX, again));
             return;
         }
         file.class = Some(class);
@@ -318,9 +319,13 @@ impl RemoteFiles {
             if let Err(why) = outcome {
                 file.error = file.error.or(Some(why));
             }
-            if file.writes.is_empty() {
-                actions.append(&mut file.waiting);
-            }
+            let first = file.writes.keys().next().copied();
+            let is_ready = |mark: u64| first.is_none_or(|first| first > mark);
+            let waiting = std::mem::take(&mut file.waiting);
+            let (ready, waiting): (Vec<_>, _) =
+                waiting.into_iter().partition(|(mark, _)| is_ready(*mark));
+            file.waiting = waiting;
+            actions.extend(ready.into_iter().map(|(_, action)| action));
         }
         state.clean(inode);
         while state.unanswered <= self.memory
@@ -338,7 +343,7 @@ impl RemoteFiles {
         actions.into_iter().for_each(|action| action());
     }
 
-    /// Does `action` when the server has all bytes of a file that were written.
+    /// Does `action` when the server has all bytes of a file that were written until now.
     pub(crate) fn after_writes(
         self: &Arc<Self>,
         inode: InodeId,
@@ -346,29 +351,38 @@ impl RemoteFiles {
     ) {
         let files = Arc::clone(self);
         let mut state = self.lock();
+        let mark = state.writes_ever;
         if let Some(file) = state.dirty.get_mut(&inode)
             && !file.writes.is_empty()
         {
-            file.waiting.push(Box::new(move || action(&files)));
+            file.waiting.push((mark, Box::new(move || action(&files))));
             return;
         }
         drop(state);
         action(self);
     }
 
-    /// Does `action` when the server has all bytes that were written so far.
+    /// Does `action` when the server has all bytes that were written until now.
     pub(crate) fn after_all_writes(self: &Arc<Self>, action: Action) {
+        let mark = self.lock().writes_ever;
+        self.after_writes_until(mark, action);
+    }
+
+    fn after_writes_until(self: &Arc<Self>, mark: u64, action: Action) {
         let mut state = self.lock();
-        // One that waits for each file in turn.
-        let next = state.dirty.iter().find(|(_, file)| !file.writes.is_empty());
-        let Some(inode) = next.map(|(inode, _)| *inode) else {
+        let is_before = |file: &DirtyFile| file.writes.keys().next().is_some_and(|at| *at <= mark);
+        // One file after the other.
+        let Some(file) = state.dirty.values_mut().find(|file| is_before(file)) else {
             drop(state);
             return action();
         };
         let files = Arc::clone(self);
-        if let Some(file) = state.dirty.get_mut(&inode) {
-            file.waiting.push(Box::new(move || files.after_all_writes(action)));
-        }
+        file.waiting.push((mark, Box::new(move || files.after_writes_until(mark, action))));
+    }
+
+    /// Returns whether the server lacks bytes that were written.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.lock().dirty.values().any(|file| !file.writes.is_empty())
     }
 
     /// Answers when the server has what was written to a file.

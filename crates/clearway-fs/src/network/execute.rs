@@ -170,7 +170,10 @@ impl Engine {
             FileRequest::Reopen(files) => {
                 self.look(|core| {
                     for (inode, usage) in files.into_iter().take(super::request::REOPENED_MAX) {
-                        if core.attributes(InodeId(inode)).is_ok() {
+                        let open = FileRequest::Open { inode, usage };
+                        if caller.user.check(core, &caller.files, &open).is_ok()
+                            && core.attributes(InodeId(inode)).is_ok()
+                        {
                             caller.files.open(core, InodeId(inode), usage);
                         }
                     }

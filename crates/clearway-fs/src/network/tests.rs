@@ -24,6 +24,7 @@ use super::request::{
 };
 use super::server::StagingServer;
 use super::{ClientName, User};
+use crate::FsError;
 use crate::handles::OpenUsage;
 use crate::log_directory::LogSizes;
 use crate::mount::{LogOptions, Reporter};
@@ -88,7 +89,13 @@ impl TestService {
 
     fn start(&self) {
         let reporter: Reporter = Arc::new(|_| ());
-        let server = StagingServer::open(&self.options(), &reporter).expect("a server");
+        // A program that another test starts has the lock of this log until it begins.
+        let server = loop {
+            match StagingServer::open(&self.options(), &reporter) {
+                Err(FsError::InUse { .. }) => std::thread::yield_now(),
+                opened => break opened.expect("a server"),
+            }
+        };
         *self.server.lock().expect("no panic") = Some(server);
     }
 
@@ -254,6 +261,28 @@ fn client__what_one_writes_and_closes_another_reads() {
 }
 
 #[test]
+fn sync__it_waits_for_the_writes_before_it_and_not_for_those_behind() {
+    let service = TestService::new();
+    let client = TestClient::new(&service, 12, User::Host);
+    let inode = client.create(InodeId::ROOT, "file");
+    client.write(inode, 0, b"before");
+    let (sender, receiver) = mpsc::channel();
+    // While the server is away nothing is answered, and writes come behind the sync.
+    service.stop();
+    client.write(inode, 100, b"also before");
+    let synced = Box::new(move |done| sender.send(done).expect("the test waits"));
+    client.files.sync(inode, synced);
+    assert_eq!(receiver.try_recv(), Err(mpsc::TryRecvError::Empty));
+    client.write(inode, 1000, b"behind");
+    service.start();
+    assert_eq!(receiver.recv(), Ok(Ok(())));
+    let found = client.made(&FileRequest::Attributes { inode: inode.0 });
+    assert!(found.size >= 111, "{found:?}");
+    drop(client);
+    service.stop();
+}
+
+#[test]
 fn client__a_server_that_starts_again_loses_nothing_and_doubles_nothing() {
     let service = TestService::new();
     let client = TestClient::new(&service, 3, User::Host);
@@ -317,7 +346,9 @@ fn user__a_person_does_what_its_rights_allow() {
     assert_eq!(refused(write), Some(Errno::ACCESS));
     assert_eq!(refused(FileRequest::Open { inode, usage: OpenUsage::Read }), Some(Errno::ACCESS));
     let reopen = FileRequest::Reopen(vec![(inode, OpenUsage::Write)]);
-    assert_eq!(refused(reopen), Some(Errno::ACCESS));
+    assert_eq!(refused(reopen), None, "nothing is opened");
+    let read = FileRequest::Read { inode, offset: 0, length: 100 };
+    assert_eq!(refused(read), Some(Errno::ACCESS));
     let set = RequestedAttributes { mode: Some(0o666), ..RequestedAttributes::default() };
     assert_eq!(refused(FileRequest::Set { inode, set }), Some(Errno::PERM));
     let set = RequestedAttributes { uid: Some(1001), ..RequestedAttributes::default() };
