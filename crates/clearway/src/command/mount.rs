@@ -57,7 +57,7 @@ pub(crate) struct MountFlags {
     #[arg(long, value_name = "LOG:STORE")]
     local: Option<LocalPlaces>,
     /// Mount on this existing directory; without --local, name the server before it:
-    /// SERVER[:PORT][:/TREE] DIRECTORY.
+    /// `SERVER:PORT:/TREE DIRECTORY`, where the port and the tree can be left out.
     #[arg(value_name = "[SERVER] DIRECTORY", required = true, num_args = 1..=2)]
     places: Vec<PathBuf>,
     /// Read the key that the server knows from this file.
