@@ -105,7 +105,7 @@ impl Arena {
         Some(Loan { pages: Some(pages), length: bytes.len(), pool })
     }
 
-    /// Fills a loan of `length` bytes by `fill`; `None` when no process has that much memory.
+    /// Makes a loan of `length` bytes and lets `fill` write them; `None` when there is no memory.
     ///
     /// # Errors
     /// What `fill` says.

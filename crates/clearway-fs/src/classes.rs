@@ -33,6 +33,9 @@ const EXPLICIT: &[u8] = b"explicit";
 pub(crate) const CANCELLED_XATTR: &str = "user.clearway.cancelled";
 /// Directories that a path leads through, at most.
 const DEPTH_MAX: usize = 4096;
+/// Flags of `setxattr(2)`.
+const XATTR_CREATE: i32 = 1;
+const XATTR_REPLACE: i32 = 2;
 /// Names that begin so are Clearway's.
 const OWN_NAMES: &[u8] = b"user.clearway.";
 
@@ -291,6 +294,22 @@ impl Core {
     pub(crate) fn set_rules(&mut self, rules: &[ClassRule]) -> Result<(), Held> {
         let lines: Vec<String> = rules.iter().map(ToString::to_string).collect();
         self.set_xattr(InodeId::ROOT, own(RULES_XATTR)?, lines.join("\n").as_bytes())
+    }
+
+    /// Sets an extended attribute as `flags` of `setxattr(2)` allow.
+    pub(crate) fn set_xattr_by(
+        &mut self,
+        inode: InodeId,
+        name: EntryName,
+        value: &[u8],
+        flags: i32,
+    ) -> Result<(), Held> {
+        let node = self.tree().inode(inode).ok_or(Errno::NOENT)?;
+        match node.xattrs.contains_key(&name) {
+            true if flags & XATTR_CREATE != 0 => Err(Held::Errno(Errno::EXIST)),
+            false if flags & XATTR_REPLACE != 0 => Err(Held::Errno(Errno::NODATA)),
+            _ => self.set_xattr(inode, name, value),
+        }
     }
 
     /// Sets an extended attribute; one of Clearway's is checked.

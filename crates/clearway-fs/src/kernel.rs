@@ -49,9 +49,6 @@ const BLOCK: u32 = 4096;
 /// Seeks of `lseek(2)`.
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
-/// Flags of `setxattr(2)`.
-const XATTR_CREATE: i32 = 1;
-const XATTR_REPLACE: i32 = 2;
 /// The flag of `fallocate(2)` that leaves the size as it is.
 const KEEP_SIZE: i32 = 1;
 /// Bits of a mode that say what is made (`inode(7)`), and their values.
@@ -623,12 +620,7 @@ impl Filesystem for KernelAdaptor {
         let Ok(name) = EntryName::new(name.as_bytes()) else { return reply.error(Errno::ERANGE) };
         let value: Box<[u8]> = value.into();
         self.engine.change(empty(reply), move |core| {
-            let node = core.tree().inode(inode(ino)).ok_or(rustix::io::Errno::NOENT)?;
-            match node.xattrs.contains_key(&name) {
-                true if flags & XATTR_CREATE != 0 => Err(Held::Errno(rustix::io::Errno::EXIST)),
-                false if flags & XATTR_REPLACE != 0 => Err(Held::Errno(rustix::io::Errno::NODATA)),
-                _ => core.set_xattr(inode(ino), name.clone(), &value),
-            }
+            core.set_xattr_by(inode(ino), name.clone(), &value, flags)
         });
         self.engine.wait(|_| ());
     }

@@ -18,6 +18,7 @@ pub mod classes;
 pub mod client;
 pub mod contents;
 pub mod control;
+mod control_socket;
 mod engine;
 mod error;
 mod handles;

@@ -11,6 +11,7 @@ use clearway_proto::staging::{
     TreeError, WallNs,
 };
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::engine::{Core, Held};
 use crate::handles::{ListedEntry, OpenUsage};
@@ -121,7 +122,7 @@ impl Caller {
 }
 
 /// The user who asks, and the permissions of what is made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Maker {
     pub(crate) uid: u32,
     pub(crate) gid: u32,

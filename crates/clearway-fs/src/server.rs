@@ -10,13 +10,11 @@
 //! I2. No thread of a connection holds the lock of the engine while it reads or writes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, Permissions};
 use std::io::{self, BufReader, BufWriter, Write};
 use std::ops::Bound;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -29,8 +27,9 @@ use crate::FsError;
 use crate::classes::wish;
 use crate::control::{
     ControlPath, ControlRequest, ControlResponse, DrainState, FileKindName, FileStatus, LeftOut,
-    MountStatus, PATHS_MAX, SafetyLevel, SocketPath, read_line, write_line,
+    MountStatus, PATHS_MAX, SafetyLevel, read_line, write_line,
 };
+use crate::control_socket::{ControlSocket, RequestSlots};
 use crate::engine::{Core, CoreCounts, DrainCondition, Engine};
 use crate::log_directory::CONTROL_NAME;
 use crate::mount::MountNames;
@@ -38,8 +37,6 @@ use crate::names::NodeType;
 use crate::network::User;
 use crate::stored;
 
-/// Connections at a time; one more is closed without an answer.
-const CONNECTIONS_MAX: usize = 64;
 /// Entries that are looked at under the lock of the engine: less than a millisecond.
 const ENTRIES_AT_ONCE: usize = 512;
 /// How long a client may take to send its request.
@@ -48,7 +45,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The socket, until it is closed.
 pub(crate) struct ControlServer {
     shared: Arc<ServerShared>,
-    path: PathBuf,
+    socket: ControlSocket,
 }
 
 /// Reads the status of a mount from another thread.
@@ -65,8 +62,7 @@ impl StatusReader {
 struct ServerShared {
     engine: Arc<Engine>,
     names: MountNames,
-    connections: AtomicUsize,
-    is_closed: AtomicBool,
+    places: RequestSlots,
 }
 
 /// Takes the lines of a response, once.
@@ -98,24 +94,21 @@ impl ControlRequests {
             let _ = write_line(&mut lines, &ControlResponse::Refused { why: why.to_owned() });
             lines
         };
-        if shared.connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
-            shared.connections.fetch_sub(1, Ordering::AcqRel);
+        let Some(place) = shared.places.enter() else {
             return send(
                 &respond,
                 refuse("the server answers as many requests as it can; repeat it"),
             );
-        }
-        let answered = (Arc::clone(&shared), Arc::clone(&respond));
+        };
+        let answer = Arc::clone(&respond);
         let thread = std::thread::Builder::new().name("control-request".into());
         let started = thread.spawn(move || {
-            let (shared, respond) = answered;
             let mut lines = Vec::new();
             let _ = serve_line(line.as_bytes(), None, Some(&user), &shared, &mut lines);
-            shared.connections.fetch_sub(1, Ordering::AcqRel);
-            send(&respond, lines);
+            drop(place);
+            send(&answer, lines);
         });
         if started.is_err() {
-            shared.connections.fetch_sub(1, Ordering::AcqRel);
             send(&respond, refuse("the server has no room for a thread; repeat it"));
         }
     }
@@ -128,23 +121,17 @@ impl ControlServer {
     /// [`FsError::Place`].
     pub(crate) fn open(engine: &Arc<Engine>, names: MountNames) -> Result<Self, FsError> {
         let path = names.log.join(CONTROL_NAME);
-        let listener = bind(&path).map_err(FsError::at("cannot make the control socket", &path))?;
-        let shared = Arc::new(ServerShared {
-            engine: Arc::clone(engine),
-            names,
-            connections: AtomicUsize::new(0),
-            is_closed: AtomicBool::new(false),
-        });
-        let server = Self { shared: Arc::clone(&shared), path };
-        let thread = std::thread::Builder::new().name("control".into());
-        let started = thread.spawn(move || listen(&listener, &shared));
-        started.map_err(FsError::system("start a thread"))?;
-        Ok(server)
+        let places = RequestSlots::default();
+        let engine = Arc::clone(engine);
+        let shared = Arc::new(ServerShared { engine, names, places: places.clone() });
+        let served = Arc::clone(&shared);
+        let socket = ControlSocket::open(path, places, move |stream| serve(stream, &served))?;
+        Ok(Self { shared, socket })
     }
 
     /// Returns where the socket is.
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.socket.path()
     }
 
     /// Returns what reads the status of the mount.
@@ -159,57 +146,6 @@ impl ControlServer {
 
     /// Closes the socket. A client that waits learns it by the end of its connection.
     pub(crate) fn close(self) {}
-}
-
-impl Drop for ControlServer {
-    fn drop(&mut self) {
-        self.shared.is_closed.store(true, Ordering::Release);
-        // Wakes the thread that listens.
-        let _ = SocketPath::open(&self.path).and_then(|socket| UnixStream::connect(socket.path()));
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-/// Makes the socket, in place of one that a killed mount left: the lock of the log says that no other
-/// one is alive.
-fn bind(path: &Path) -> io::Result<UnixListener> {
-    match fs::remove_file(path) {
-        Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
-        _ => {}
-    }
-    let listener = UnixListener::bind(SocketPath::open(path)?.path())?;
-    fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    Ok(listener)
-}
-
-fn listen(listener: &UnixListener, shared: &Arc<ServerShared>) {
-    for stream in listener.incoming() {
-        if shared.is_closed.load(Ordering::Acquire) {
-            return;
-        }
-        let Ok(stream) = stream else { continue };
-        if shared.connections.fetch_add(1, Ordering::AcqRel) < CONNECTIONS_MAX
-            && is_allowed(&stream)
-        {
-            let served = Arc::clone(shared);
-            let thread = std::thread::Builder::new().name("control-request".into());
-            let started = thread.spawn(move || {
-                // A client that went away needs no answer.
-                let _ = serve(&stream, &served);
-                served.connections.fetch_sub(1, Ordering::AcqRel);
-            });
-            if started.is_ok() {
-                continue;
-            }
-        }
-        shared.connections.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// Returns whether the other end is root or the user of this process.
-pub(crate) fn is_allowed(stream: &UnixStream) -> bool {
-    rustix::net::sockopt::socket_peercred(stream)
-        .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
 }
 
 fn serve(stream: &UnixStream, shared: &ServerShared) -> io::Result<()> {

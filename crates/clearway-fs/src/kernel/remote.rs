@@ -31,8 +31,8 @@ use crate::handles::OpenUsage;
 use crate::names::Attributes;
 use crate::network::{
     CacheState, FileAge, FileRequest, FileResponse, RemoteAnswer, RemoteFiles, RequestCaller,
-    RequestMaker, RequestNode, RequestPlace, RequestedAttributes, RequestedTime,
-    RespondedAttributes, RespondedEntry,
+    RequestNode, RequestPlace, RequestedAttributes, RequestedTime, RespondedAttributes,
+    RespondedEntry,
 };
 
 /// How long the kernel may believe names and attributes.
@@ -240,11 +240,6 @@ fn request_caller(request: &Request) -> RequestCaller {
     RequestCaller { uid: request.uid(), gid: request.gid() }
 }
 
-fn request_maker(request: &Request, mode: u32) -> RequestMaker {
-    let made = maker(request, mode);
-    RequestMaker { uid: made.uid, gid: made.gid, mode: made.mode }
-}
-
 impl Filesystem for RemoteAdaptor {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         super::session::configure(config);
@@ -308,7 +303,7 @@ impl Filesystem for RemoteAdaptor {
         reply: ReplyEntry,
     ) {
         let Some(node) = node_of(mode, rdev) else { return reply.error(Errno::EINVAL) };
-        let (place, maker) = (self.place(parent, name), request_maker(req, mode));
+        let (place, maker) = (self.place(parent, name), maker(req, mode));
         let request = FileRequest::Make { place, node: RequestNode::from_kind(&node), maker };
         self.request(&request, self.entry(reply));
     }
@@ -322,7 +317,7 @@ impl Filesystem for RemoteAdaptor {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let (place, maker) = (self.place(parent, name), request_maker(req, mode));
+        let (place, maker) = (self.place(parent, name), maker(req, mode));
         let request = FileRequest::Make { place, node: RequestNode::Directory, maker };
         self.request(&request, self.entry(reply));
     }
@@ -344,7 +339,7 @@ impl Filesystem for RemoteAdaptor {
         reply: ReplyEntry,
     ) {
         let node = RequestNode::Symlink(target.as_os_str().as_bytes().to_vec());
-        let (place, maker) = (self.place(parent, link_name), request_maker(req, 0o777));
+        let (place, maker) = (self.place(parent, link_name), maker(req, 0o777));
         self.request(&FileRequest::Make { place, node, maker }, self.entry(reply));
     }
 
@@ -657,7 +652,7 @@ impl Filesystem for RemoteAdaptor {
         reply: ReplyCreate,
     ) {
         let usage = OpenUsage::from_flags(flags);
-        let (place, maker) = (self.place(parent, name), request_maker(req, mode));
+        let (place, maker) = (self.place(parent, name), maker(req, mode));
         let files = Arc::clone(&self.files);
         let answer = Box::new(move |found: Found| {
             let (made, opening) = match found.and_then(|(response, _)| response.outcome()) {

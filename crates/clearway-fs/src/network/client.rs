@@ -9,8 +9,8 @@
 //! of the kernel's requests is blocked.
 //!
 //! # Invariants
-//! I1. Bytes that a program was told are written leave memory when the server has them in its log,
-//!     or when the file has failed.
+//! I1. The bytes of an answered write stay in memory until the server has them in its log, or until
+//!     the file has failed.
 //! I2. A file that failed fails each write, sync and close until all who have it open closed it.
 //! I3. Answers are sent without the lock.
 

@@ -27,13 +27,10 @@ use super::session::SessionFiles;
 use crate::arena::Loan;
 use crate::classes::CLASS_XATTR;
 use crate::engine::{CallStamp, Core, Engine, Held};
-use crate::names::RenameMode;
+use crate::names::{Maker, RenameMode};
 
 /// Numbers of records that each call has.
 pub(super) const STEPS: u64 = 8;
-/// Flags of `setxattr(2)`.
-const XATTR_CREATE: i32 = 1;
-const XATTR_REPLACE: i32 = 2;
 /// Bytes of the longest read and write.
 const BYTES_MAX: u32 = 1 << 20;
 
@@ -119,7 +116,6 @@ impl Engine {
             }));
             Ok(())
         });
-        self.wait(|_| ());
     }
 
     /// Executes a request; `data` are the bytes of a write.
@@ -300,6 +296,11 @@ fn list(core: &mut Core, directory: InodeId, after: Option<&[u8]>) -> Result<Fil
     Ok(FileResponse::Entries { entries: listed, parent, is_last })
 }
 
+/// Returns a maker without bits that are no permissions.
+fn permitted(maker: Maker) -> Maker {
+    Maker { mode: maker.mode & 0o7777, ..maker }
+}
+
 /// Makes a change.
 fn change(
     core: &mut Core,
@@ -329,13 +330,13 @@ fn change(
         }
         FileRequest::Make { place, node, maker } => {
             let place = place.parse()?;
-            let made = core.make(&place, node.kind(), maker.maker())?;
+            let made = core.make(&place, node.kind(), permitted(*maker))?;
             core.forget(made.inode, 1);
             Ok(FileResponse::Attributes(made.into()))
         }
         FileRequest::Create { place, maker, usage } => {
             let place = place.parse()?;
-            let made = core.make(&place, NodeKind::File, maker.maker())?;
+            let made = core.make(&place, NodeKind::File, permitted(*maker))?;
             files.open(core, made.inode, *usage);
             core.forget(made.inode, 1);
             Ok(FileResponse::Created(made.into(), opening_of(core, made.inode)))
@@ -356,12 +357,7 @@ fn change(
         FileRequest::SetXattr { inode, name, value, flags } => {
             let inode = InodeId(*inode);
             let name = EntryName::new(name).map_err(|_| Errno::RANGE)?;
-            let node = core.tree().inode(inode).ok_or(Errno::NOENT)?;
-            match node.xattrs.contains_key(&name) {
-                true if flags & XATTR_CREATE != 0 => Err(Held::Errno(Errno::EXIST)),
-                false if flags & XATTR_REPLACE != 0 => Err(Held::Errno(Errno::NODATA)),
-                _ => core.set_xattr(inode, name, value).map(|()| FileResponse::Done),
-            }
+            core.set_xattr_by(inode, name, value, *flags).map(|()| FileResponse::Done)
         }
         FileRequest::RemoveXattr { inode, name } => {
             let name = EntryName::new(name).map_err(|_| Errno::NODATA)?;

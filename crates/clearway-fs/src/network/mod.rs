@@ -28,8 +28,8 @@ mod tests;
 pub use access::User;
 pub(crate) use client::{CacheState, FileAge, RemoteAnswer, RemoteFiles};
 pub(crate) use request::{
-    FileRequest, FileResponse, RequestCaller, RequestMaker, RequestNode, RequestPlace,
-    RequestedAttributes, RequestedTime, RespondedAttributes, RespondedEntry,
+    FileRequest, FileResponse, RequestCaller, RequestNode, RequestPlace, RequestedAttributes,
+    RequestedTime, RespondedAttributes, RespondedEntry,
 };
 
 use clearway_proto::base::{Class, Rank};

@@ -1,15 +1,13 @@
 //! The control socket of a mount whose log is at a server: passes requests on.
 //!
 //! # Invariants
-//! I1. Only root and the user of the mount are answered.
-//! I2. The server is asked when it has all bytes that were written before.
+//! I1. The server is asked when it has all bytes that were written before.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -20,21 +18,16 @@ use rustix::io::Errno;
 use super::client::RemoteFiles;
 use super::request::{FileRequest, FileResponse};
 use crate::FsError;
-use crate::control::{ControlRequest, ControlResponse, SocketPath, write_line};
-use crate::server::is_allowed;
+use crate::control::{ControlRequest, ControlResponse, write_line};
+use crate::control_socket::{ControlSocket, RequestSlots};
 
-/// Connections at a time; one more is closed without an answer.
-const CONNECTIONS_MAX: usize = 64;
 /// How long a client may take to send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the longest request.
 const LINE_MAX: u64 = 60 << 10;
 
 /// The socket, until it is dropped.
-pub(super) struct ControlRelay {
-    shared: Arc<RelayShared>,
-    path: PathBuf,
-}
+pub(super) struct ControlRelay(ControlSocket);
 
 struct RelayShared {
     files: Arc<RemoteFiles>,
@@ -44,8 +37,6 @@ struct RelayShared {
     /// The path of the mounted directory in the server's tree, with a slash behind it unless it is
     /// the root.
     tree: String,
-    connections: AtomicUsize,
-    is_closed: AtomicBool,
 }
 
 /// Returns the directory of sockets: of this user alone.
@@ -87,62 +78,20 @@ impl ControlRelay {
         tree: &str,
     ) -> Result<Self, FsError> {
         let path = socket_directory()?.join(format!("mount-{}", std::process::id()));
-        let _ = fs::remove_file(&path);
-        let listener = SocketPath::open(&path)
-            .and_then(|socket| UnixListener::bind(socket.path()))
-            .map_err(FsError::at("cannot make the control socket", &path))?;
         let tree = tree.trim_matches('/');
-        let shared = Arc::new(RelayShared {
+        let shared = RelayShared {
             files: Arc::clone(files),
             directory: directory.to_owned(),
             server: server.to_owned(),
             tree: if tree.is_empty() { String::new() } else { format!("{tree}/") },
-            connections: AtomicUsize::new(0),
-            is_closed: AtomicBool::new(false),
-        });
-        let relay = Self { shared: Arc::clone(&shared), path };
-        let thread = std::thread::Builder::new().name("control".into());
-        let started = thread.spawn(move || listen(&listener, &shared));
-        started.map_err(FsError::system("start a thread"))?;
-        Ok(relay)
+        };
+        ControlSocket::open(path, RequestSlots::default(), move |stream| shared.serve(stream))
+            .map(Self)
     }
 
     /// Returns where the socket is.
     pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for ControlRelay {
-    fn drop(&mut self) {
-        self.shared.is_closed.store(true, Ordering::Release);
-        // Wakes the thread that listens.
-        let _ = SocketPath::open(&self.path).and_then(|socket| UnixStream::connect(socket.path()));
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-fn listen(listener: &UnixListener, shared: &Arc<RelayShared>) {
-    for stream in listener.incoming() {
-        if shared.is_closed.load(Ordering::Acquire) {
-            return;
-        }
-        let Ok(stream) = stream else { continue };
-        if shared.connections.fetch_add(1, Ordering::AcqRel) < CONNECTIONS_MAX
-            && is_allowed(&stream)
-        {
-            let served = Arc::clone(shared);
-            let thread = std::thread::Builder::new().name("control-request".into());
-            let started = thread.spawn(move || {
-                // A client that went away needs no answer.
-                let _ = served.serve(&stream);
-                served.connections.fetch_sub(1, Ordering::AcqRel);
-            });
-            if started.is_ok() {
-                continue;
-            }
-        }
-        shared.connections.fetch_sub(1, Ordering::AcqRel);
+        self.0.path()
     }
 }
 

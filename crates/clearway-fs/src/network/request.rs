@@ -81,20 +81,6 @@ impl RequestNode {
     }
 }
 
-/// The user that makes an entry, and its permissions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RequestMaker {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) mode: u32,
-}
-
-impl RequestMaker {
-    pub(super) const fn maker(self) -> Maker {
-        Maker { uid: self.uid, gid: self.gid, mode: self.mode & 0o7777 }
-    }
-}
-
 /// The user whose program makes a change, for what is left of set-user-ID and set-group-ID.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RequestCaller {
@@ -146,11 +132,11 @@ pub(crate) enum FileRequest {
     Make {
         place: RequestPlace,
         node: RequestNode,
-        maker: RequestMaker,
+        maker: Maker,
     },
     Create {
         place: RequestPlace,
-        maker: RequestMaker,
+        maker: Maker,
         usage: OpenUsage,
     },
     Unlink(RequestPlace),

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -11,12 +9,12 @@ use std::time::Duration;
 use clearway_proto::base::Class;
 use clearway_runtime::waiting::Waitable;
 
-use super::session::{ServiceCounts, Session, SessionEnd, SessionFiles};
+use super::session::{Session, SessionEnd, SessionFiles};
 use super::{ClientName, User, WINDOW};
 use crate::FsError;
 use crate::engine::{Engine, OrphanPolicy, Reporter};
 use crate::mount::{LogOptions, MountNames, absolute, open_log};
-use crate::server::{ControlServer, StatusReader};
+use crate::server::{ControlRequests, ControlServer};
 
 /// How long files that a client had open stay after it is lost, and after a restart of the server:
 /// longer than a mount needs to connect again.
@@ -34,32 +32,16 @@ pub struct StagingServer {
 #[derive(Clone)]
 pub struct ClientAcceptor {
     shared: Arc<ServiceShared>,
-    control: crate::server::ControlRequests,
+    control: ControlRequests,
     report: Reporter,
 }
 
 struct ServiceShared {
     engine: Arc<Engine>,
-    counts: Arc<ServiceCounts>,
     /// Sessions of each client, those included whose files are kept.
     sessions: Mutex<BTreeMap<ClientName, u32>>,
     is_ending: Mutex<bool>,
     ends: Condvar,
-}
-
-/// What is counted about the clients of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServerCounts {
-    /// Clients that are connected.
-    pub clients: u64,
-    /// Connections that were made.
-    pub connections: u64,
-    /// Calls that were taken.
-    pub calls: u64,
-    /// Requests that their user may not make.
-    pub refused: u64,
-    /// Clients that broke a rule of the protocol.
-    pub violations: u64,
 }
 
 impl StagingServer {
@@ -77,7 +59,6 @@ impl StagingServer {
         let control = ControlServer::open(&engine, names)?;
         let shared = Arc::new(ServiceShared {
             engine,
-            counts: Arc::default(),
             sessions: Mutex::default(),
             is_ending: Mutex::new(false),
             ends: Condvar::new(),
@@ -96,16 +77,6 @@ impl StagingServer {
     /// Returns the name of the log.
     pub fn log(&self) -> u128 {
         self.shared.engine.look(|core| core.log_id()).0
-    }
-
-    /// Returns where its control socket is.
-    pub fn control_path(&self) -> &Path {
-        self.control.path()
-    }
-
-    /// Returns what reads how it is.
-    pub fn status_reader(&self) -> StatusReader {
-        self.control.status_reader()
     }
 
     /// Returns what accepts clients.
@@ -194,14 +165,10 @@ impl ClientAcceptor {
         wire: Box<dyn Waitable + Send>,
         link: OwnedFd,
     ) -> Result<ClientRemains, FsError> {
-        let counts = Arc::clone(&self.shared.counts);
-        counts.clients.fetch_add(1, Ordering::Relaxed);
-        counts.clients_ever.fetch_add(1, Ordering::Relaxed);
         let files = Arc::new(SessionFiles::default());
         let session = Session {
             engine: Arc::clone(&self.shared.engine),
             control: self.control.clone(),
-            counts: Arc::clone(&counts),
             user: Arc::new(user),
             client,
             files: Arc::clone(&files),
@@ -209,22 +176,9 @@ impl ClientAcceptor {
         *self.shared.sessions().entry(client).or_insert(0) += 1;
         let remains = ClientRemains { shared: Arc::clone(&self.shared), client, files };
         let ended = session.run(wire, link, WINDOW);
-        counts.clients.fetch_sub(1, Ordering::Relaxed);
         if let SessionEnd::Lost(cause) = ended? {
             (self.report)(&format!("client {:x} is lost: {cause}", client.number()));
         }
         Ok(remains)
-    }
-
-    /// Returns what was counted.
-    pub fn counts(&self) -> ServerCounts {
-        let counts = &self.shared.counts;
-        ServerCounts {
-            clients: counts.clients.load(Ordering::Relaxed),
-            connections: counts.clients_ever.load(Ordering::Relaxed),
-            calls: counts.calls.load(Ordering::Relaxed),
-            refused: counts.refused.load(Ordering::Relaxed),
-            violations: counts.violations.load(Ordering::Relaxed),
-        }
     }
 }

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clearway_proto::base::{Class, LocalNs};
@@ -129,21 +128,10 @@ impl SessionShared {
     }
 }
 
-/// What was counted about all clients of a server.
-#[derive(Debug, Default)]
-pub(crate) struct ServiceCounts {
-    pub(crate) clients: AtomicU64,
-    pub(crate) clients_ever: AtomicU64,
-    pub(crate) calls: AtomicU64,
-    pub(crate) refused: AtomicU64,
-    pub(crate) violations: AtomicU64,
-}
-
 /// Serves one client over a wire of two ranks, of which the server has [`SERVER_RANK`].
 pub(super) struct Session {
     pub(super) engine: Arc<Engine>,
     pub(super) control: ControlRequests,
-    pub(super) counts: Arc<ServiceCounts>,
     pub(super) user: Arc<User>,
     pub(super) client: ClientName,
     pub(super) files: Arc<SessionFiles>,
@@ -234,15 +222,7 @@ impl SessionHost {
         };
         let (number, class) = (parcel.number, parcel.class);
         let shared = Arc::clone(&self.shared);
-        self.session.counts.calls.fetch_add(1, Ordering::Relaxed);
-        let counts = Arc::clone(&self.session.counts);
         let respond = Box::new(move |response: FileResponse, data: &[u8]| {
-            let denied = [rustix::io::Errno::ACCESS, rustix::io::Errno::PERM];
-            if let FileResponse::Failed(errno) = response
-                && denied.iter().any(|denied| denied.raw_os_error() == errno)
-            {
-                counts.refused.fetch_add(1, Ordering::Relaxed);
-            }
             shared.respond(number, class, &response, data);
         });
         if let FileRequest::Control(line) = request {
@@ -316,7 +296,6 @@ impl EngineHost<CallServer> for SessionHost {
         for parcel in std::mem::take(&mut self.called) {
             has_more = true;
             if self.call(wire, &parcel).is_err() {
-                self.session.counts.violations.fetch_add(1, Ordering::Relaxed);
                 self.lost = Some(LossCause::Violation);
             }
             let (client, number) = (CLIENT_RANK, parcel.number);

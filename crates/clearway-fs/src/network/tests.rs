@@ -19,16 +19,14 @@ use rustix::io::Errno;
 
 use super::client::{FileAge, RemoteFiles};
 use super::connection::{ConnectError, ServerConnection, ServerConnector, keep_connected};
-use super::request::{
-    FileRequest, FileResponse, RequestMaker, RequestNode, RequestPlace, RequestedAttributes,
-};
+use super::request::{FileRequest, FileResponse, RequestNode, RequestPlace, RequestedAttributes};
 use super::server::StagingServer;
 use super::{ClientName, User};
 use crate::FsError;
 use crate::handles::OpenUsage;
 use crate::log_directory::LogSizes;
 use crate::mount::{LogOptions, Reporter};
-use crate::names::Attributes;
+use crate::names::{Attributes, Maker};
 use crate::testing::TestDirectory;
 
 const SIZES: LogSizes = LogSizes { total: Bytes(64 << 20), inodes: 10_000 };
@@ -183,7 +181,7 @@ impl TestClient {
 
     fn create(&self, parent: InodeId, name: &str) -> InodeId {
         let place = RequestPlace::new(parent, name.as_bytes());
-        let maker = RequestMaker { uid: 0, gid: 0, mode: 0o644 };
+        let maker = Maker { uid: 0, gid: 0, mode: 0o644 };
         let request = FileRequest::Create { place, maker, usage: OpenUsage::Write };
         match self.ask(&request) {
             Ok((FileResponse::Created(made, opening), _)) => {
@@ -330,7 +328,7 @@ fn user__a_person_does_what_its_rights_allow() {
     // A directory for everybody.
     let set = RequestedAttributes { mode: Some(0o1777), ..RequestedAttributes::default() };
     root.made(&FileRequest::Set { inode: InodeId::ROOT.0, set });
-    let maker = RequestMaker { uid: 1000, gid: 1000, mode: 0o600 };
+    let maker = Maker { uid: 1000, gid: 1000, mode: 0o600 };
     let place = RequestPlace::new(InodeId::ROOT, b"secret");
     let request = FileRequest::Create { place: place.clone(), maker, usage: OpenUsage::Write };
     let secret = alice.made(&request).inode;

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::frame::PieceFrame;
 use super::frames::FramePool;
-use super::{CallConfig, FRAME, ReceivedParcel};
+use super::{CallConfig, FRAME, ReceivedParcel, header_frames};
 use crate::base::Class;
 use crate::wire::{Operation, Out, Span};
 
@@ -39,7 +39,7 @@ impl PartialParcel {
             return (0, at);
         }
         let at = at - self.frame.header;
-        let first = if self.frame.header > 0 { 1 } else { 0 };
+        let first = header_frames(self.frame.header, self.frame.data) as usize;
         (first + (at / FRAME) as usize, at % FRAME)
     }
 }
@@ -74,8 +74,7 @@ impl ParcelInbox {
         let total = frame.header + frame.data;
         let (number, at) = parcel.place(frame.at);
         // A piece lies in the header or in one frame of the data.
-        let end = if frame.at < frame.header { frame.header } else { FRAME - at };
-        let most = if frame.at < frame.header { end - frame.at } else { end };
+        let most = if frame.at < frame.header { frame.header } else { FRAME } - at;
         let is_good = body.length <= most
             && u64::from(frame.at) + u64::from(body.length) <= u64::from(total)
             && (body.length > 0 || total == 0);
@@ -106,8 +105,8 @@ impl ParcelInbox {
 
     fn finish(&mut self, parcel: PartialParcel) -> ReceivedParcel {
         let PartialParcel { frame, frames, .. } = parcel;
-        let has_header = frame.header > 0 || frame.data == 0;
-        let (header, data) = frames.split_at(usize::from(has_header).min(frames.len()));
+        let count = header_frames(frame.header, frame.data) as usize;
+        let (header, data) = frames.split_at(count.min(frames.len()));
         let header =
             header.first().map_or(Span::EMPTY, |first| self.pool.span(*first, 0, frame.header));
         let spans = data.iter().zip((0..frame.data).step_by(FRAME as usize));

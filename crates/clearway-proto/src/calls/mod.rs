@@ -52,10 +52,14 @@ pub const DATA_MAX: u32 = 1 << 20;
 /// The least frames for a peer: four of the longest parcels.
 pub const WINDOW_MIN: u32 = 4 * (1 + DATA_MAX / FRAME);
 
+/// Returns the frames that the header of a parcel takes: an empty parcel has one, too.
+const fn header_frames(header: u32, data: u32) -> u32 {
+    if header == 0 && data > 0 { 0 } else { 1 }
+}
+
 /// Returns the frames that a parcel takes.
 const fn frames_of(header: u32, data: u32) -> u32 {
-    let header = if header == 0 && data > 0 { 0 } else { 1 };
-    header + data.div_ceil(FRAME)
+    header_frames(header, data) + data.div_ceil(FRAME)
 }
 
 /// Returns the memory that frames for `peers` peers take.

@@ -16,15 +16,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
-use clearway_fs::classes::ClassRule;
 use clearway_fs::client::ControlClient;
 use clearway_fs::control::{ControlRequest, ControlResponse};
-use clearway_fs::log_directory::LogSizes;
-use clearway_fs::mount::{
-    LogOptions, MountOptions, Mounted, Reporter, Unmounter, is_left_behind, unmount,
-};
+use clearway_fs::mount::{MountOptions, Mounted, Reporter, Unmounter, is_left_behind, unmount};
 use clearway_fs::network::mount::{RemoteMountOptions, RemoteMounted};
-use clearway_proto::base::{Bytes, Class};
 use clearway_runtime::launch::escaped;
 use clearway_wires::RemoteTransport;
 use rustix::fs::FlockOperation;
@@ -34,6 +29,7 @@ use signal_hook::iterator::Signals;
 
 use super::mount_copies;
 use super::mount_metrics::{MountMetrics, RemoteMountMetrics};
+use crate::mechanism::staging::log_flags::LogFlags;
 use crate::mechanism::staging::service::{MountConnector, ServerAddress};
 use crate::run::exit::Exit;
 use crate::run::metrics::{MetricSource, MetricsAddress, MetricsListener};
@@ -66,30 +62,8 @@ pub(crate) struct MountFlags {
     /// Choose the wire to the server.
     #[arg(long, value_enum, default_value_t = ServerWire::Udp, conflicts_with = "local")]
     wire: ServerWire,
-    /// Set the size of a new log, 64MiB to 512GiB; all of it is reserved on the disk. An existing
-    /// log keeps its size.
-    #[arg(long, value_name = "BYTES", default_value = "4GiB")]
-    size: Bytes,
-    /// Limit the number of files, directories and links; each takes about 500 bytes of memory.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    inodes: u32,
-    /// Set the memory for written bytes, at least 16MiB. A write waits while half of it holds bytes
-    /// that are not on the log's disk; the rest caches bytes for reads.
-    #[arg(long, value_name = "BYTES", default_value = "256MiB")]
-    memory: Bytes,
-    /// Set the class of files that have none of their own: control, low-latency, best-effort, bulk
-    /// or scavenger. The log keeps it [default: that of the log, else best-effort].
-    #[arg(long)]
-    class: Option<Class>,
-    /// Set the class of files whose path matches PATTERN, as in '/ckpt/**=bulk'. Repeat the option
-    /// for more rules; the first that matches counts. The log keeps the rules; any --rule replaces
-    /// all of them [default: those of the log].
-    #[arg(long = "rule", value_name = "PATTERN=CLASS")]
-    rules: Vec<ClassRule>,
-    /// Give up the process of the store, and park the drain, when a step makes no progress for this
-    /// many seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
-    store_patience: u64,
+    #[command(flatten)]
+    log: LogFlags,
     /// Serve metrics of the mount for Prometheus over HTTP, at a port of the loopback address, or
     /// at ADDR:PORT. There is no authentication: all that reach the address can read them [default:
     /// none].
@@ -168,19 +142,11 @@ impl Serving {
         let directory = directory.to_owned();
         match source {
             MountSource::Local(LocalPlaces { log, store }) => {
-                let log = LogOptions {
-                    log: log.clone(),
-                    store: store.clone(),
-                    sizes: LogSizes { total: flags.size, inodes: flags.inodes },
-                    memory: flags.memory.0,
-                    class: flags.class,
-                    rules: flags.rules.clone(),
-                    store_patience: Duration::from_secs(flags.store_patience),
-                };
+                let log = flags.log.options(log, store);
                 Ok(Self::Local(Mounted::open(&MountOptions { log, directory }, reporter)?))
             }
             MountSource::Server(server) => {
-                if flags.class.is_some() || !flags.rules.is_empty() {
+                if flags.log.has_classes() {
                     bail!(
                         "--class and --rule belong to the server: set them there, or use `clearway stage set-class`"
                     );
@@ -195,7 +161,7 @@ impl Serving {
                     server: server.to_string(),
                     tree: server.tree.clone(),
                     directory,
-                    memory: flags.memory.0,
+                    memory: flags.log.memory.0,
                 };
                 let connector = Box::new(MountConnector::new(server, key, far)?);
                 Ok(Self::Remote(RemoteMounted::open(&options, connector, reporter)?))

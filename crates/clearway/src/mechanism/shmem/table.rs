@@ -66,7 +66,7 @@ fn table(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Returns a line for each victim beside each congestor, as `shmem-tail` prints it.
+/// Returns one line for each pair of a victim and a congestor, in the form of the output of `shmem-tail`.
 fn measured(figures: &[Figure]) -> Vec<String> {
     let of = |name: &'static str| figures.iter().filter(move |it| it.name == name);
     let mut lines = Vec::new();

@@ -11,9 +11,11 @@ use clearway_fs::network::connection::{ConnectError, ServerConnection, ServerCon
 use clearway_fs::network::{CLIENT_RANK, ClientName};
 use clearway_runtime::door::{self, DoorError, SealedReceiver, SealedSender};
 use clearway_runtime::keys::{self, JobSecret};
-use clearway_wires::{Network, PortRequest, RankPort, RemoteTransport, WireNeeds, WireSetup};
+use clearway_wires::{RankPort, RemoteTransport};
 
-use super::message::{Join, Joined, PROTOCOL, Welcome, next, send, sentence};
+use super::message::{
+    Join, Joined, PROTOCOL, Welcome, key_pair, next, port_request, send, sentence, wire_setup,
+};
 use super::serve::PORT;
 use crate::run::job::tune;
 use crate::run::key_file::key;
@@ -153,14 +155,8 @@ impl MountConnector {
         let random = || keys::random::<32>().context("the system has no randomness");
         let (secret, [a, b, c, d, e, f, g, h, ..]) = (random()?, random()?);
         let session = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-        let request = PortRequest {
-            rank: CLIENT_RANK,
-            session,
-            address: local,
-            network: Network::Sealed,
-            far: self.far,
-        };
-        let identity = super::message::keys(CLIENT_RANK, session, secret)?;
+        let request = port_request(CLIENT_RANK, session, local, self.far);
+        let identity = key_pair(CLIENT_RANK, session, secret)?;
         let port = RankPort::take(&request, Some(identity)).map_err(|why| anyhow!(why))?;
         let location = port.location();
         let join = Join {
@@ -179,12 +175,7 @@ impl MountConnector {
             }
             Joined::Refused(why) => return Err(Failure { is_final: true, why: anyhow!(why) }),
         };
-        let setup = WireSetup {
-            far: self.far,
-            hosts: None,
-            peers: vec![there, location],
-            need: WireNeeds::Writes,
-        };
+        let setup = wire_setup(self.far, there, location);
         let wire = port.open(&request, &setup, stream.as_fd()).map_err(|why| anyhow!(why))?;
         stream.set_read_timeout(None).context("cannot wait for the end of the server")?;
         self.client = Some(client);

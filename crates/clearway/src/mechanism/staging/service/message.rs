@@ -1,10 +1,12 @@
 //! What a server and a mount say to each other before they have a wire.
 
+use std::net::SocketAddrV4;
+
 use anyhow::{Context, Result, anyhow};
 use clearway_proto::base::Rank;
 use clearway_runtime::door::{DoorError, HandshakeLabels, SealedReceiver, SealedSender};
 use clearway_runtime::keys::{JobSecret, KeyScope, RankKeyPair};
-use clearway_wires::{EndLocation, RemoteTransport};
+use clearway_wires::{EndLocation, Network, PortRequest, RemoteTransport, WireNeeds, WireSetup};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -46,9 +48,28 @@ pub(super) enum Joined {
 }
 
 /// Makes this rank's keys for a wire.
-pub(super) fn keys(rank: Rank, session: u64, secret: [u8; 32]) -> Result<RankKeyPair> {
+pub(super) fn key_pair(rank: Rank, session: u64, secret: [u8; 32]) -> Result<RankKeyPair> {
     let secret = Some(JobSecret::new(secret.to_vec())?);
     Ok(RankKeyPair::new(rank, KeyScope { session, epoch: 0, secret })?)
+}
+
+/// Returns what an end takes its port for.
+pub(super) const fn port_request(
+    rank: Rank,
+    session: u64,
+    address: SocketAddrV4,
+    far: RemoteTransport,
+) -> PortRequest {
+    PortRequest { rank, session, address, network: Network::Sealed, far }
+}
+
+/// Returns how both ends open the wire between them.
+pub(super) fn wire_setup(
+    far: RemoteTransport,
+    server: EndLocation,
+    client: EndLocation,
+) -> WireSetup {
+    WireSetup { far, hosts: None, peers: vec![server, client], need: WireNeeds::Writes }
 }
 
 pub(super) fn send(to: &mut SealedSender, message: &impl Serialize) -> Result<()> {

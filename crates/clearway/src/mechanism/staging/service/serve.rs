@@ -14,21 +14,21 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use clearway_fs::classes::ClassRule;
-use clearway_fs::log_directory::LogSizes;
-use clearway_fs::mount::{LogOptions, Reporter};
+use clearway_fs::mount::Reporter;
 use clearway_fs::network::server::{ClientAcceptor, StagingServer};
 use clearway_fs::network::{ClientName, SERVER_RANK, User};
-use clearway_proto::base::{Bytes, Class};
 use clearway_runtime::door::{KeyedListener, Limits, Visitor};
 use clearway_runtime::keys::JobSecret;
 use clearway_runtime::launch::escaped;
-use clearway_wires::{Network, PortRequest, RankPort, RemoteTransport, WireNeeds, WireSetup};
+use clearway_wires::{RankPort, RemoteTransport};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::super::log_flags::LogFlags;
 use super::connect::local_address;
-use super::message::{Join, Joined, PROTOCOL, Welcome, next, send, sentence};
+use super::message::{
+    Join, Joined, PROTOCOL, Welcome, key_pair, next, port_request, send, sentence, wire_setup,
+};
 use crate::run::exit::Exit;
 use crate::run::job::tune;
 use crate::run::key_file::key;
@@ -52,8 +52,8 @@ pub(crate) struct ServeFlags {
     /// Drain the log into this existing directory.
     #[arg(long, value_name = "DIR")]
     backing: PathBuf,
-    /// Listen for mounts at this address; the first packets of a client go to this port, all others
-    /// to ports that the system chooses.
+    /// Accept connections of mounts at this TCP address; their data uses UDP ports that the system
+    /// chooses.
     #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddrV4::new([0, 0, 0, 0].into(), PORT))]
     listen: SocketAddrV4,
     /// Accept hosts with the key in this file (16 to 4096 random bytes, mode 600). Such a host
@@ -64,30 +64,8 @@ pub(crate) struct ServeFlags {
     /// Repeat the option for more users.
     #[arg(long = "user-key", value_name = "USER:FILE")]
     user_keys: Vec<UserKey>,
-    /// Set the size of a new log, 64MiB to 512GiB; all of it is reserved on the disk. An existing
-    /// log keeps its size.
-    #[arg(long, value_name = "BYTES", default_value = "4GiB")]
-    size: Bytes,
-    /// Limit the number of files, directories and links; each takes about 500 bytes of memory.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    inodes: u32,
-    /// Set the memory for received bytes, at least 16MiB. A client waits while half of it holds
-    /// bytes that are not on the log's disk; the rest caches bytes for reads.
-    #[arg(long, value_name = "BYTES", default_value = "256MiB")]
-    memory: Bytes,
-    /// Set the class of files that have none of their own: control, low-latency, best-effort, bulk
-    /// or scavenger. The log keeps it [default: that of the log, else best-effort].
-    #[arg(long)]
-    class: Option<Class>,
-    /// Set the class of files whose path matches PATTERN, as in '/ckpt/**=bulk'. Repeat the option
-    /// for more rules; the first that matches counts. The log keeps the rules; any --rule replaces
-    /// all of them [default: those of the log].
-    #[arg(long = "rule", value_name = "PATTERN=CLASS")]
-    rules: Vec<ClassRule>,
-    /// Give up the process of the store, and park the drain, when a step makes no progress for this
-    /// many seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
-    store_patience: u64,
+    #[command(flatten)]
+    log: LogFlags,
 }
 
 /// A user, and the file with its key.
@@ -180,15 +158,7 @@ pub(crate) fn serve(flags: &ServeFlags) -> Result<Exit> {
         .with_context(|| format!("cannot listen at {}", flags.listen))?;
     let address = listener.address().context("the port that was bound has no address")?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for signals")?;
-    let options = LogOptions {
-        log: flags.data.clone(),
-        store: flags.backing.clone(),
-        sizes: LogSizes { total: flags.size, inodes: flags.inodes },
-        memory: flags.memory.0,
-        class: flags.class,
-        rules: flags.rules.clone(),
-        store_patience: Duration::from_secs(flags.store_patience),
-    };
+    let options = flags.log.options(&flags.data, &flags.backing);
     let server = StagingServer::open(&options, &reporter)?;
     let door = ServiceDoor { acceptor: server.acceptor(), log: server.log(), keys };
     eprintln!("clearway: serving {} at {address}", flags.data.display());
@@ -248,23 +218,12 @@ impl ServiceDoor {
             far @ (RemoteTransport::Udp | RemoteTransport::Ofi) => far,
             _ => RemoteTransport::Udp,
         };
-        let request = PortRequest {
-            rank: SERVER_RANK,
-            session: join.session,
-            address,
-            network: Network::Sealed,
-            far,
-        };
-        let identity = super::message::keys(SERVER_RANK, join.session, join.secret)?;
+        let request = port_request(SERVER_RANK, join.session, address, far);
+        let identity = key_pair(SERVER_RANK, join.session, join.secret)?;
         let port = RankPort::take(&request, Some(identity)).map_err(|why| anyhow!(why))?;
         let location = port.location();
         send(&mut sender, &Joined::At(Box::new(location.clone())))?;
-        let setup = WireSetup {
-            far,
-            hosts: None,
-            peers: vec![location, join.location],
-            need: WireNeeds::Writes,
-        };
+        let setup = wire_setup(far, location, join.location);
         let wire = port.open(&request, &setup, stream.as_fd()).map_err(|why| anyhow!(why))?;
         stream.set_read_timeout(None).context("cannot wait for the end of the client")?;
         let remains = self.acceptor.serve(client, user, wire.wire, stream.into())?;

@@ -1,0 +1,59 @@
+//! Flags of commands that open a log.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use clearway_fs::classes::ClassRule;
+use clearway_fs::log_directory::LogSizes;
+use clearway_fs::mount::LogOptions;
+use clearway_proto::base::{Bytes, Class};
+
+/// Sizes, classes and limits of a log and its store.
+#[derive(Debug, Args)]
+pub(crate) struct LogFlags {
+    /// Set the size of a new log, 64MiB to 512GiB; all of it is reserved on the disk. An existing
+    /// log keeps its size.
+    #[arg(long, value_name = "BYTES", default_value = "4GiB")]
+    size: Bytes,
+    /// Limit the number of files, directories and links; each takes about 500 bytes of memory.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    inodes: u32,
+    /// Set the memory for written bytes, at least 16MiB. A write waits while half of it holds bytes
+    /// that are not on the log's disk; the rest caches bytes for reads.
+    #[arg(long, value_name = "BYTES", default_value = "256MiB")]
+    pub(crate) memory: Bytes,
+    /// Set the class of files that have none of their own: control, low-latency, best-effort, bulk
+    /// or scavenger. The log keeps it [default: that of the log, else best-effort].
+    #[arg(long)]
+    class: Option<Class>,
+    /// Set the class of files whose path matches PATTERN, as in '/ckpt/**=bulk'. Repeat the option
+    /// for more rules; the first that matches counts. The log keeps the rules; any --rule replaces
+    /// all of them [default: those of the log].
+    #[arg(long = "rule", value_name = "PATTERN=CLASS")]
+    rules: Vec<ClassRule>,
+    /// Give up the process of the store, and park the drain, when a step makes no progress for this
+    /// many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    store_patience: u64,
+}
+
+impl LogFlags {
+    /// Returns what they say of the log and the store in these directories.
+    pub(crate) fn options(&self, log: &Path, store: &Path) -> LogOptions {
+        LogOptions {
+            log: log.to_owned(),
+            store: store.to_owned(),
+            sizes: LogSizes { total: self.size, inodes: self.inodes },
+            memory: self.memory.0,
+            class: self.class,
+            rules: self.rules.clone(),
+            store_patience: Duration::from_secs(self.store_patience),
+        }
+    }
+
+    /// Returns whether they set classes.
+    pub(crate) fn has_classes(&self) -> bool {
+        self.class.is_some() || !self.rules.is_empty()
+    }
+}
