@@ -9,7 +9,8 @@
 //!   whatever the receiver heard;
 //! - the last of them leaves `(P f - B) / R` seconds after the first was sent: so `R` follows from
 //!   the last arrival, which noise can only delay: of several rounds the shortest counts, and too
-//!   short a one is a failure by itself;
+//!   short a one is a failure by itself; too long ones are a failure where they agree with each
+//!   other, because a wrong rate repeats itself and noise does not;
 //! - when every class has packets waiting, what passes until the first class is empty shows the
 //!   order: shares of a window.
 //!
@@ -162,16 +163,18 @@ impl ExpectedPort<'_> {
         let late_ns = |f: &FloodResult| f.seen.draining.0 as f64 - bits(f) * 1e3 / expected;
         let heard: Vec<&FloodResult> =
             self.filled(floods).filter(|f| f.seen.arrived.len() as u64 == f.passed).collect();
-        let rates = heard.iter().map(|f| bits(f) * 1e3 / f.seen.draining.0.max(1) as f64);
+        let mut rates: Vec<f64> =
+            heard.iter().map(|f| bits(f) * 1e3 / f.seen.draining.0.max(1) as f64).collect();
+        rates.sort_by(f64::total_cmp);
         let late = TIMER.0 as f64 / (self.frame_ns() * f64::from(self.spec.queue_packets));
         let tolerance = (RATE_TOLERANCE + late) * expected;
-        let check =
-            PortCheck::new("rate", "Mb/s", expected, rates.max_by(f64::total_cmp), tolerance);
-        if heard.iter().all(|f| (0.0..=f.seen.noise.0 as f64).contains(&late_ns(f))) {
-            check.excused()
-        } else {
-            check
-        }
+        let check = PortCheck::new("rate", "Mb/s", expected, rates.last().copied(), tolerance);
+        let waited = heard.iter().all(|f| (0.0..=f.seen.noise.0 as f64).contains(&late_ns(f)));
+        // A hypervisor that takes the processor away, and the kernel's own threads, delay a burst
+        // without any wait of these two threads.
+        let scattered = matches!(rates[..], [least, .., most]
+            if most < expected && most - least > tolerance);
+        if waited || scattered { check.excused() } else { check }
     }
 
     /// Returns how many packets of each class the order burst has: more on a fast link, of which

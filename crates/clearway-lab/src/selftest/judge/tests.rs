@@ -63,6 +63,23 @@ fn flood__lateness_that_the_threads_waited_is_no_failure() {
 }
 
 #[test]
+fn flood__lateness_that_nobody_counted_is_no_failure_where_rounds_differ() {
+    let late = |late_us| flood(RATE, 100, late_us, 0);
+    assert_eq!(
+        outcomes(&[late(3_000), late(1_200), late(2_100)]).0,
+        CheckOutcome::Inconclusive,
+        "a wrong rate would have been the same each time"
+    );
+    assert_eq!(outcomes(&[late(3_000), late(3_100), late(2_900)]).0, CheckOutcome::Fail);
+    let fast = || flood(BitsPerSec::mega(120), 100, 0, 0);
+    assert_eq!(
+        outcomes(&[fast(), late(1_200), late(3_000)]).0,
+        CheckOutcome::Fail,
+        "noise makes no port faster"
+    );
+}
+
+#[test]
 fn flood__a_burst_that_took_too_long_is_void() {
     let mut slow = flood(RATE, 100, 0, 0);
     slow.seen.sending = Nanos::from_millis(4);
