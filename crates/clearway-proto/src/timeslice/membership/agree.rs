@@ -12,7 +12,8 @@
 //! Everything but the removal of an input depends on what inputs have at stake, and needs the
 //! answers of all inputs. The removal of an input needs a quorum only: what it may have sent or
 //! freed no longer counts. So inputs that do not answer are removed first. Nobody is removed before
-//! the one who leads says that it has had time to answer ([`Agreement::waited`]).
+//! the one who leads says that it has had time to answer ([`Agreement::waited`]). A builder that
+//! asked to go answers too: its last releases may still be under way to the inputs.
 //!
 //! # Source
 //! Lamport, The Part-Time Parliament (1998).
@@ -266,11 +267,11 @@ impl LedBallot {
         if matches!(self.wish, ProposedDecision::Suspect(_)) && has(target) {
             return Some(Decision { change: Change::Nothing, from });
         }
-        if matches!(self.wish, ProposedDecision::Suspect(_)) && !self.waited {
-            return None;
-        }
         let leaves =
             matches!(self.wish, ProposedDecision::Suspect(_) | ProposedDecision::Dismiss(_));
+        if leaves && !has(target) && !self.waited {
+            return None;
+        }
         if leaves && matches!(journal.role(target), Role::Input(_)) {
             return Some(Decision { change: self.wish.change(0), from });
         }

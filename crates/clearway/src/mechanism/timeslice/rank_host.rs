@@ -366,7 +366,9 @@ impl<'a> RunningBuild<'a> {
                 self.is_retired = true;
             }
             // What its sink has that is void stands behind what counts; the coordinator says how
-            // much that is.
+            // much that is. A rank that wished to go is removed like a dead one where it was
+            // silent while that was decided.
+            (TimesliceEvent::Void { .. }, _) => self.is_retired = false,
             (TimesliceEvent::Out, part) => {
                 if let (TimesliceRole::Builder(output), false) = (part, self.is_retired) {
                     output.end();

@@ -295,3 +295,23 @@ fn agree__a_builder_is_removed_only_by_what_all_inputs_say() {
         |decision: &Decision| matches!(decision.change, Change::Remove { settled: 1, .. });
     assert!(explorer.decided.iter().any(settled), "{:?}", explorer.decided);
 }
+
+#[test]
+fn agree__a_builder_that_asked_to_go_says_what_it_has_built() {
+    let gone = RosterMember(2);
+    let journal = Explorer::new([1, 2], &[], 0, &[]).journal;
+    let mut leader = Agreement::new(RosterMember(0));
+    let AgreementMessage::Prepare { ballot, .. } = leader.lead(ProposedDecision::Dismiss(gone))
+    else {
+        panic!("a ballot begins with a question");
+    };
+    let stake = |released| (Stake { horizon: 5, released }, None);
+    // The input has not heard of the last two releases.
+    assert_eq!(leader.promised(&journal, RosterMember(0), ballot, stake(3)), None);
+    assert_eq!(leader.promised(&journal, RosterMember(1), ballot, stake(0)), None);
+    let change = Change::Remove { member: gone, settled: 5 };
+    assert_eq!(
+        leader.promised(&journal, gone, ballot, stake(5)),
+        Some(AgreementMessage::Accept { ballot, decision: Decision { change, from: 5 } })
+    );
+}
