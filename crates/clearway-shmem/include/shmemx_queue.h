@@ -99,7 +99,7 @@ typedef struct shmem_queue_attrib {
     uint64_t elements, messages, bytes;
     uint64_t closed_full, closed_deadline, closed_flush; /* messages by the reason why they were sent */
     uint64_t p50_ns, p99_ns; /* time from a push to its known completion; 0: not measured */
-    uint64_t reserved[2];
+    uint64_t far_messages, far_bytes; /* of all queues and contexts of the class to other hosts since this one was created */
 } shmemx_queue_attr_t;
 
 /* The requested and the granted class of a context. */

@@ -36,7 +36,7 @@ _ffi.cdef(
         uint64_t queue_id, outstanding_elems, available_elems;
         int granted_class, granted_mark;
         uint64_t elements, messages, bytes, closed_full, closed_deadline, closed_flush;
-        uint64_t p50_ns, p99_ns, reserved[2];
+        uint64_t p50_ns, p99_ns, far_messages, far_bytes;
     } shmemx_queue_attr_t;
     typedef struct {
         uint64_t op;
@@ -83,7 +83,7 @@ _OPS = {"put": 0, "get": 1, "add": 2, "inc": 3, "and": 16, "or": 17, "xor": 18, 
 _INTEGERS, _FLOATS = "iIlLqQ", "fd"
 _ATTRIBUTES = (
     "outstanding_elems available_elems granted_class granted_mark elements messages bytes "
-    "closed_full closed_deadline closed_flush p50_ns p99_ns"
+    "closed_full closed_deadline closed_flush p50_ns p99_ns far_messages far_bytes"
 ).split()
 
 

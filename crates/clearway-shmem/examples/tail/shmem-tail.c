@@ -4,15 +4,18 @@
  * A seeded draw splits the PEs of each host into victims and congestors. Victims start small operations on victims of other hosts at intended times
  * and measure latency from these, so that a late operation does not hide the delay of those after it. Each pattern is measured isolated, and then
  * with each congestor. Congestors put blocks to congestors of other hosts, as many as their window holds; each is also measured alone, for its
- * bandwidth without victims. The figure is congested p99 over isolated p99. Where all PEs are of one host, they put to each other.
+ * bandwidth without victims. The figure is congested p99 over isolated p99. Where all PEs are of one host, they put to each other. Operations go
+ * through a context of the class, through a queue of the class, or through a queue that the threads of a PE share.
  *
  *     oshcc -O2 -o shmem-tail shmem-tail.c && oshrun -n 8 ./shmem-tail --out tail && clearway report tail
  *
  * Source: the benchmark of queues with service classes: victims put, get, fetch-add and put with wait; congestors incast and all-to-all.
  */
 #include <dirent.h>
+#include <pthread.h>
 #include <shmem.h>
 #include <shmemx.h>
+#include <shmemx_queue.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,24 +25,26 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PES_MAX = 4096, BLOCK_MAX = 1 << 20, POINTS = 100 };
+enum { PES_MAX = 4096, BLOCK_MAX = 1 << 20, POINTS = 100, THREADS_MAX = 16 };
 /* The ratio of neighbouring points of a chart: 99 steps lead to a ten-thousandth. */
 static const double STEP = 0.911163;
 
 static const char *const VICTIMS[] = {"put", "get", "fetch-add", "put-wait"};
 static const char *const CONGESTORS[] = {"incast", "alltoall", "both"};
 static const char *const CLASSES[] = {"one class", "classes"};
+static const char *const WAYS[] = {"context", "queue", "shared"};
 enum { PUT, GET, FETCH_ADD, PUT_WAIT, VICTIM_KINDS };
 enum { INCAST, ALL_TO_ALL, BOTH, CONGESTOR_KINDS };
 enum { ONE_CLASS, TWO_CLASSES, CLASS_KINDS };
+enum { CONTEXT, QUEUE, SHARED, WAY_KINDS };
 
 static struct {
-    int victims[VICTIM_KINDS], congestors[CONGESTOR_KINDS], classes[CLASS_KINDS];
-    long messages, window, block, nice;
+    int victims[VICTIM_KINDS], congestors[CONGESTOR_KINDS], classes[CLASS_KINDS], way;
+    long messages, window, block, nice, threads;
     double gap_s;
     unsigned long seed;
     const char *out;
-} asked = {{1, 1, 1, 1}, {1, 1, 1}, {1, 1}, 200, 32, 65536, 0, 0.02, 1, NULL};
+} asked = {{1, 1, 1, 1}, {1, 1, 1}, {1, 1}, CONTEXT, 200, 32, 65536, 0, 4, 0.02, 1, NULL};
 
 /* The first `victims` entries of `order` are the victims, in pairs. A host is named by its first PE. */
 static int me, pes, victims, order[PES_MAX], place, host_of[PES_MAX], is_one_host = 1;
@@ -47,8 +52,14 @@ static int me, pes, victims, order[PES_MAX], place, host_of[PES_MAX], is_one_hos
 static double *latencies;
 static long *words, *stop, *moved;
 static char *blocks;
-static shmem_ctx_t contexts[2];
+/* What operations go through: of one class, for victims, and for congestors. A queue, or a context if there is none. */
+static struct channel {
+    shmem_ctx_t ctx;
+    shmemx_queue_t queue;
+} channels[3] = {{SHMEM_CTX_DEFAULT, NULL}, {SHMEM_CTX_DEFAULT, NULL}, {SHMEM_CTX_DEFAULT, NULL}};
 enum { WORD = 0, FLAG = 8, ECHO = 16, WORDS = 24 };
+/* The words of `moved`. */
+enum { BYTES, NANOSECONDS, ELEMENTS, MESSAGES, MOVED };
 
 struct summary {
     long count;
@@ -128,12 +139,14 @@ static double number(const char *option, const char *text, double least, double 
 
 static const char USAGE[] =
     "usage: shmem-tail [--victims put,get,fetch-add,put-wait] [--congestors incast,alltoall,both]\n"
-    "                  [--classes one,split] [--messages N] [--gap-ms T] [--window N] [--block BYTES]\n"
-    "                  [--nice N] [--seed N] [--out DIR]\n"
+    "                  [--classes one,split] [--through context|queue|shared] [--threads N] [--messages N]\n"
+    "                  [--gap-ms T] [--window N] [--block BYTES] [--nice N] [--seed N] [--out DIR]\n"
     "Measure small operations of victims beside bulk traffic of congestors, at least 4 PEs.\n"
     "  --victims     measure these patterns (default all)\n"
     "  --congestors  measure beside these (default all)\n"
     "  --classes     one class for both, and split: high for victims, low for congestors (default one,split)\n"
+    "  --through     issue operations through a context, a queue, or a queue shared by threads (default context)\n"
+    "  --threads     start N threads of a PE that share its queue (default 4)\n"
     "  --messages    time N operations of each victim in a phase (default 200)\n"
     "  --gap-ms      intend one operation every T ms (default 20)\n"
     "  --window      keep N blocks under way at a congestor (default 32)\n"
@@ -157,6 +170,14 @@ static void read_options(int count, char **words)
             choose(option, text, CONGESTORS, asked.congestors, CONGESTOR_KINDS);
         else if (strcmp(option, "--classes") == 0)
             choose(option, text, KINDS, asked.classes, CLASS_KINDS);
+        else if (strcmp(option, "--through") == 0) {
+            int ways[WAY_KINDS];
+            choose(option, text, WAYS, ways, WAY_KINDS);
+            if (ways[CONTEXT] + ways[QUEUE] + ways[SHARED] != 1)
+                refuse("--through has several names", "give one");
+            asked.way = ways[CONTEXT] ? CONTEXT : ways[QUEUE] ? QUEUE : SHARED;
+        } else if (strcmp(option, "--threads") == 0)
+            asked.threads = (long) number(option, text, 1, THREADS_MAX);
         else if (strcmp(option, "--messages") == 0)
             asked.messages = (long) number(option, text, 20, 1e6);
         else if (strcmp(option, "--gap-ms") == 0)
@@ -239,53 +260,133 @@ static void draw_roles(void)
             place = i;
 }
 
-/* Runs one operation of a victim; its latency begins at the intended time. */
-static void operate(int pattern, shmem_ctx_t ctx, int peer, long turn)
+/* Pushes an operation of one word to a queue. */
+static void push(shmemx_queue_t queue, shmemx_op_type_t kind, long *dest, const long *source, long *fetch, int peer)
 {
+    shmemx_qop_t operation = {.op = kind, .pe = peer, .elem_type = SHMEMX_INTEGER, .elem_size = sizeof *dest};
+    operation.dest = dest, operation.source = source, operation.nelems = 1, operation.fetch = fetch;
+    if (shmemx_queue_push_op(queue, &operation) != 0)
+        abort();
+}
+
+/* Puts a word without a wait for its completion. */
+static void put_word(const struct channel *channel, long *dest, long word, int peer)
+{
+    if (channel->queue)
+        push(channel->queue, SHMEMX_OP_PUT, dest, &word, NULL, peer);
+    else
+        shmem_ctx_long_p(channel->ctx, dest, word, peer);
+}
+
+static void complete(const struct channel *channel)
+{
+    if (channel->queue)
+        shmemx_queue_flush(channel->queue);
+    else
+        shmem_ctx_quiet(channel->ctx);
+}
+
+/* Runs one operation of a victim; its latency begins at the intended time. */
+static void operate(int pattern, const struct channel *channel, int peer, long turn)
+{
+    long fetched = -1, one = 1;
     switch (pattern) {
     case PUT:
-        shmem_ctx_long_p(ctx, &words[WORD], turn, peer);
-        shmem_ctx_quiet(ctx);
+        put_word(channel, &words[WORD], turn, peer);
+        complete(channel);
         break;
     case GET:
-        if (shmem_ctx_long_g(ctx, &words[WORD], peer) == -1)
+        if (channel->queue) {
+            push(channel->queue, SHMEMX_OP_GET, &fetched, &words[WORD], NULL, peer);
+            complete(channel);
+        } else
+            fetched = shmem_ctx_long_g(channel->ctx, &words[WORD], peer);
+        if (fetched == -1)
             abort();
         break;
     case FETCH_ADD:
-        shmem_ctx_long_atomic_fetch_add(ctx, &words[WORD], 1, peer);
+        if (channel->queue) {
+            push(channel->queue, SHMEMX_OP_ATOMIC_FETCH_ADD, &words[WORD], &one, &fetched, peer);
+            complete(channel);
+        } else
+            fetched = shmem_ctx_long_atomic_fetch_add(channel->ctx, &words[WORD], one, peer);
+        if (fetched == -1)
+            abort();
         break;
     default:
-        shmem_ctx_long_p(ctx, &words[FLAG], turn, peer);
+        put_word(channel, &words[FLAG], turn, peer);
         shmem_long_wait_until(&words[ECHO], SHMEM_CMP_GE, turn);
     }
 }
 
 /* Runs the answering half of a pair. */
-static void answer(shmem_ctx_t ctx, int peer, long turn)
+static void answer(const struct channel *channel, int peer, long turn)
 {
     shmem_long_wait_until(&words[FLAG], SHMEM_CMP_GE, turn);
-    shmem_ctx_long_p(ctx, &words[ECHO], turn, peer);
+    put_word(channel, &words[ECHO], turn, peer);
 }
 
-static void be_victim(int pattern, shmem_ctx_t ctx)
+/* The work of one thread of a PE. */
+struct work {
+    const struct channel *channel;
+    int pattern, congestor;
+    long first, step;
+    double at; /* when a victim begins, or a congestor ends; 0: at the order of a victim */
+    long begun;
+    double took;
+};
+
+/* Runs `work` on as many threads as share a queue, each with its own turns. Returns the sum of what they began, and the longest time. */
+static struct work run_on_threads(void *(*run)(void *), struct work work, long threads)
 {
-    int peer = order[place ^ 1], answers = pattern == PUT_WAIT && place % 2 == 1;
-    unsigned long state = asked.seed ^ (unsigned long) (me + 1) << 32;
-    /* Victims begin at different times. */
-    double begin = now() + asked.gap_s * (double) (drawn(&state) % 1024) / 1024;
-    for (long i = 0; i < asked.messages; i++) {
+    pthread_t started[THREADS_MAX];
+    struct work works[THREADS_MAX];
+    for (long i = 0; i < threads; i++) {
+        works[i] = work, works[i].first = i, works[i].step = threads;
+        if (i > 0 && pthread_create(&started[i], NULL, run, &works[i]) != 0)
+            refuse("no thread can be started", "lower --threads");
+    }
+    run(&works[0]);
+    work.begun = works[0].begun, work.took = works[0].took;
+    for (long i = 1; i < threads; i++) {
+        pthread_join(started[i], NULL);
+        work.begun += works[i].begun;
+        work.took = works[i].took > work.took ? works[i].took : work.took;
+    }
+    return work;
+}
+
+static long sharing_threads(void)
+{
+    return asked.way == SHARED ? asked.threads : 1;
+}
+
+static void *take_turns(void *given)
+{
+    struct work *work = given;
+    int peer = order[place ^ 1], answers = work->pattern == PUT_WAIT && place % 2 == 1;
+    for (long i = work->first; i < asked.messages; i += work->step) {
         if (answers) {
-            answer(ctx, peer, i + 1);
+            answer(work->channel, peer, i + 1);
+            latencies[i] = -1;
             continue;
         }
-        double intended = begin + i * asked.gap_s;
+        double intended = work->at + i * asked.gap_s;
         wait_until_time(intended);
-        operate(pattern, ctx, peer, i + 1);
+        operate(work->pattern, work->channel, peer, i + 1);
         latencies[i] = now() - intended;
     }
-    if (answers)
-        for (long i = 0; i < asked.messages; i++)
-            latencies[i] = -1;
+    return NULL;
+}
+
+static void be_victim(int pattern, const struct channel *channel)
+{
+    unsigned long state = asked.seed ^ (unsigned long) (me + 1) << 32;
+    struct work work = {.channel = channel, .pattern = pattern};
+    /* Victims begin at different times. */
+    work.at = now() + asked.gap_s * (double) (drawn(&state) % 1024) / 1024;
+    /* The flag and the echo of a pair are one word each, for one operation at a time. */
+    run_on_threads(take_turns, work, pattern == PUT_WAIT ? 1 : sharing_threads());
 }
 
 /* Lowers the priority of all threads of this PE, those of the library among them. */
@@ -311,30 +412,59 @@ static int find_targets(int is_incast, int *targets)
     return count;
 }
 
-/* Puts blocks until a victim stores stop, or until `until`. */
-static void be_congestor(int congestor, shmem_ctx_t ctx, double until)
+static int goes_on(const struct work *work)
 {
-    static int targets[PES_MAX];
-    int own = place - victims;
-    int is_incast = congestor == INCAST || (congestor == BOTH && own % 2 == 1), others = find_targets(is_incast, targets);
-    long turn = 0, begun = 0;
+    return work->at ? now() < work->at : !shmem_long_test(stop, SHMEM_CMP_NE, 0);
+}
+
+/* Puts blocks until a victim stores stop, or until a time. */
+static void *put_blocks(void *given)
+{
+    struct work *work = given;
+    int *targets = malloc(sizeof *targets * (size_t) pes), own = place - victims;
+    int is_incast = work->congestor == INCAST || (work->congestor == BOTH && own % 2 == 1), others = find_targets(is_incast, targets);
+    long turn = work->first;
     double begin = now(), end = begin;
-    /* The target of an incast puts nothing. */
-    if (others == 0) {
-        while (until ? now() < until : !shmem_long_test(stop, SHMEM_CMP_NE, 0))
+    while (goes_on(work)) {
+        /* The target of an incast puts nothing. */
+        if (others == 0) {
             usleep(1000);
-    } else {
-        while (until ? now() < until : !shmem_long_test(stop, SHMEM_CMP_NE, 0)) {
-            for (long i = 0; i < asked.window; i++) {
-                shmem_ctx_putmem_nbi(ctx, blocks, blocks + BLOCK_MAX, asked.block, targets[turn++ % others]);
-            }
-            begun += asked.window;
-            shmem_ctx_quiet(ctx);
-            end = now();
+            continue;
         }
+        for (long i = 0; i < asked.window; i++, turn += work->step) {
+            int target = targets[turn % others];
+            if (!work->channel->queue)
+                shmem_ctx_putmem_nbi(work->channel->ctx, blocks, blocks + BLOCK_MAX, asked.block, target);
+            else if (shmemx_queue_pushmem(work->channel->queue, blocks, blocks + BLOCK_MAX, asked.block, target, SHMEMX_OP_PUT) != 0)
+                abort();
+        }
+        work->begun += asked.window;
+        complete(work->channel);
+        end = now();
     }
-    moved[0] = begun * asked.block;
-    moved[1] = 1 + (long) ((end - begin) * 1e9);
+    work->took = end - begin;
+    free(targets);
+    return NULL;
+}
+
+static shmemx_queue_attr_t attributes(const struct channel *channel)
+{
+    shmemx_queue_attr_t attributes = {0};
+    if (channel->queue)
+        shmemx_queue_attr(channel->queue, &attributes);
+    return attributes;
+}
+
+static void be_congestor(int congestor, const struct channel *channel, double until)
+{
+    struct work work = {.channel = channel, .congestor = congestor, .at = until};
+    shmemx_queue_attr_t before = attributes(channel);
+    work = run_on_threads(put_blocks, work, sharing_threads());
+    shmemx_queue_attr_t after = attributes(channel);
+    moved[BYTES] = work.begun * asked.block;
+    moved[NANOSECONDS] = 1 + (long) (work.took * 1e9);
+    moved[ELEMENTS] = (long) (after.elements - before.elements);
+    moved[MESSAGES] = (long) (after.messages - before.messages + after.far_messages - before.far_messages);
 }
 
 static int ascending(const void *a, const void *b)
@@ -425,33 +555,44 @@ static void curve(int class, const char *pattern, const char *congestor, const c
     fprintf(survival_file, "]}");
 }
 
-/* Returns the bytes per second of all congestors in this phase. */
-static double bulk_rate(void)
+/* The bulk of all congestors in a phase; elements and messages of queues. */
+struct bulk {
+    double rate, elements, messages;
+};
+
+static struct bulk all_bulk(void)
 {
-    double rate = 0;
+    struct bulk bulk = {0};
     for (int i = victims; i < pes; i++) {
-        long seen[2];
+        long seen[MOVED];
         shmem_getmem(seen, moved, sizeof seen, order[i]);
-        rate += seen[0] / (seen[1] * 1e-9);
+        bulk.rate += seen[BYTES] / (seen[NANOSECONDS] * 1e-9);
+        bulk.elements += seen[ELEMENTS];
+        bulk.messages += seen[MESSAGES];
     }
-    return rate;
+    return bulk;
+}
+
+static void forget_bulk(void)
+{
+    memset(moved, 0, MOVED * sizeof *moved);
+    moved[NANOSECONDS] = 1;
 }
 
 /* Runs a phase. PE 0 gets the latencies of the victims and the rate of the congestors. */
 static struct summary phase(int pattern, int class, int congestor, double **sorted, double *rate)
 {
     int is_victim = place < victims;
-    shmem_ctx_t ctx = class == TWO_CLASSES ? contexts[is_victim ? 0 : 1] : SHMEM_CTX_DEFAULT;
+    const struct channel *channel = class == TWO_CLASSES ? &channels[is_victim ? 1 : 2] : &channels[0];
     memset(words, 0, WORDS * sizeof *words);
     *stop = 0;
-    moved[0] = 0;
-    moved[1] = 1;
+    forget_bulk();
     shmem_barrier_all();
     if (is_victim) {
         if (congestor >= 0)
             wait_until_time(now() + 0.2);
-        be_victim(pattern, ctx);
-        shmem_ctx_quiet(ctx);
+        be_victim(pattern, channel);
+        complete(channel);
         /* The last victim to end stops all congestors. */
         long done = shmem_long_atomic_fetch_add(&words[WORDS - 1], 1, order[0]) + 1;
         if (done == victims)
@@ -459,30 +600,37 @@ static struct summary phase(int pattern, int class, int congestor, double **sort
                 shmem_long_atomic_set(stop, 1, order[i]);
         shmem_quiet();
     } else if (congestor >= 0) {
-        be_congestor(congestor, ctx, 0);
+        be_congestor(congestor, channel, 0);
     }
     shmem_barrier_all();
     struct summary s = {0};
     if (me == 0) {
         s = summarise(sorted);
-        *rate = bulk_rate();
+        *rate = all_bulk().rate;
     }
     shmem_barrier_all();
     return s;
 }
 
+/* Measures congestors without victims. PE 0 gets the rate. */
 static double alone(int class, int congestor)
 {
-    shmem_ctx_t ctx = class == TWO_CLASSES ? contexts[1] : SHMEM_CTX_DEFAULT;
-    moved[0] = 0;
-    moved[1] = 1;
+    const struct channel *channel = class == TWO_CLASSES ? &channels[2] : &channels[0];
+    forget_bulk();
     shmem_barrier_all();
     if (place >= victims)
-        be_congestor(congestor, ctx, now() + 2);
+        be_congestor(congestor, channel, now() + 2);
     shmem_barrier_all();
-    double rate = me == 0 ? bulk_rate() : 0;
+    struct bulk bulk = {0};
+    if (me == 0) {
+        bulk = all_bulk();
+        figure("shmem_message_rate", class, "bulk", CONGESTORS[congestor], "isolated", NULL, bulk.rate / asked.block, "1/s", -1, -1, 1);
+        if (bulk.messages > 0)
+            figure("shmem_aggregation_factor", class, "bulk", CONGESTORS[congestor], "isolated", NULL, bulk.elements / bulk.messages, "1", -1, -1,
+                   1);
+    }
     shmem_barrier_all();
-    return rate;
+    return bulk.rate;
 }
 
 static void measure(int class)
@@ -564,9 +712,12 @@ static void open_report(char **name, int count, char **words_of_command)
             "{\"name\":\"messages\",\"value\":\"%ld\",\"unit\":\"\",\"origin\":\"flag\"},"
             "{\"name\":\"gap\",\"value\":\"%g\",\"unit\":\"ms\",\"origin\":\"flag\"},"
             "{\"name\":\"window\",\"value\":\"%ld\",\"unit\":\"\",\"origin\":\"flag\"},"
+            "{\"name\":\"through\",\"value\":\"%s\",\"unit\":\"\",\"origin\":\"flag\"},"
+            "{\"name\":\"threads\",\"value\":\"%ld\",\"unit\":\"\",\"origin\":\"flag\"},"
             "{\"name\":\"block\",\"value\":\"%ld\",\"unit\":\"B\",\"origin\":\"flag\"},"
             "{\"name\":\"nice\",\"value\":\"%ld\",\"unit\":\"\",\"origin\":\"flag\"}],\n",
-            pes, victims, asked.messages, asked.gap_s * 1e3, asked.window, asked.block, asked.nice);
+            pes, victims, asked.messages, asked.gap_s * 1e3, asked.window, WAYS[asked.way], sharing_threads(), asked.block,
+            asked.nice);
     fprintf(report, "\"figures\":[");
 }
 
@@ -588,10 +739,46 @@ static void close_report(const char *part)
     printf("%s\n", path);
 }
 
+/* Opens what operations go through, in the class of each role. */
+static void open_channels(void)
+{
+    static const shmemx_qos_t OF_ROLE[] = {SHMEMX_QOS_HIGH, SHMEMX_QOS_HIGH, SHMEMX_QOS_LOW};
+    for (int i = 0; i < 3; i++) {
+        shmemx_queue_config_t config = {.qtype = SHMEMX_QUEUE_COMM};
+        config.sharing_model = asked.way == SHARED ? SHMEMX_QUEUE_SHARED : SHMEMX_QUEUE_EXCLUSIVE;
+        /* The first one has no class of its own. */
+        if (i > 0)
+            config.qos_class = OF_ROLE[i], config.mask = SHMEMX_QCFG_QOS;
+        if (asked.way != CONTEXT && shmemx_queue_create(&channels[i].queue, SHMEM_TEAM_WORLD, &config) != 0)
+            refuse("no queue with a class", "raise SHMEM_SYMMETRIC_SIZE");
+        if (asked.way == CONTEXT && i > 0 && shmem_ctx_create(SHMEMX_CTX_CLASS(OF_ROLE[i]), &channels[i].ctx) != 0)
+            refuse("no context with a class", "free contexts");
+    }
+}
+
+static void close_channels(void)
+{
+    for (int i = 0; i < 3; i++)
+        if (channels[i].queue)
+            shmemx_queue_destroy(channels[i].queue);
+        else if (i > 0)
+            shmem_ctx_destroy(channels[i].ctx);
+}
+
+/* Returns whether threads will call the library. Options are read when it can refuse them. */
+static int want_threads(int count, char **words)
+{
+    for (int i = 1; i + 1 < count; i++)
+        if (strcmp(words[i], "--through") == 0 && strcmp(words[i + 1], "shared") == 0)
+            return 1;
+    return 0;
+}
+
 int main(int count, char **arguments)
 {
     char *part = NULL;
-    shmem_init();
+    int level;
+    shmem_init_thread(want_threads(count, arguments) ? SHMEM_THREAD_MULTIPLE : SHMEM_THREAD_SINGLE, &level);
     me = shmem_my_pe();
     pes = shmem_n_pes();
     read_options(count, arguments);
@@ -604,13 +791,12 @@ int main(int count, char **arguments)
     latencies = shmem_malloc(sizeof *latencies * (size_t) asked.messages);
     words = shmem_calloc(WORDS, sizeof *words);
     stop = shmem_calloc(1, sizeof *stop);
-    moved = shmem_calloc(2, sizeof *moved);
+    moved = shmem_calloc(MOVED, sizeof *moved);
     blocks = shmem_malloc(2 * BLOCK_MAX);
     if (!latencies || !words || !stop || !moved || !blocks)
         refuse("the symmetric heap is too small", "raise SHMEM_SYMMETRIC_SIZE");
     memset(blocks, 1, 2 * BLOCK_MAX);
-    if (shmem_ctx_create(SHMEMX_CTX_CLASS(0), &contexts[0]) != 0 || shmem_ctx_create(SHMEMX_CTX_CLASS(2), &contexts[1]) != 0)
-        refuse("no context with a class", "free contexts");
+    open_channels();
     open_report(&part, count, arguments);
     if (me == 0)
         printf("%d PEs, %d victims; latencies in us from the intended time\n%-10s %-10s %-9s %10s %10s %10s %10s %8s %7s\n", pes, victims, "classes",
@@ -619,8 +805,7 @@ int main(int count, char **arguments)
         if (asked.classes[class])
             measure(class);
     close_report(part);
-    shmem_ctx_destroy(contexts[0]);
-    shmem_ctx_destroy(contexts[1]);
+    close_channels();
     shmem_finalize();
     return 0;
 }

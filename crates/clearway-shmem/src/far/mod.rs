@@ -82,6 +82,13 @@ pub struct FarTraffic {
     pub elements: u64,
 }
 
+/// Messages with elements that were closed, and their bytes.
+#[derive(Default)]
+struct SentMessages {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+}
+
 /// The engine, wire and lanes to far PEs.
 pub(crate) struct Far {
     engine: SharedEngine<QueueNode>,
@@ -97,8 +104,8 @@ pub(crate) struct Far {
     /// Lanes to close after they have gathered long enough.
     idle: Mutex<Vec<(Rank, Class)>>,
     has_idle: AtomicBool,
-    /// Messages of elements that were closed.
-    messages: AtomicU64,
+    /// Messages of elements that were closed, and their bytes, by class.
+    sent: [SentMessages; Class::ALL.len()],
     /// Lanes with open elements.
     open_lanes: AtomicU32,
     /// The first PE of each PE's host.
@@ -151,7 +158,7 @@ impl Far {
             tickets: Tickets::new(),
             idle: Mutex::default(),
             has_idle: AtomicBool::new(false),
-            messages: AtomicU64::new(0),
+            sent: Default::default(),
             open_lanes: AtomicU32::new(0),
             leaders,
             classes,
@@ -338,11 +345,13 @@ impl Far {
         lane.is_under_way.store(true, Ordering::Release);
         lane.closed.store(lane.issued.load(Ordering::Relaxed), Ordering::Release);
         self.open_lanes.fetch_sub(1, Ordering::Relaxed);
-        self.messages.fetch_add(1, Ordering::Relaxed);
         lane.messages.fetch_add(1, Ordering::Relaxed);
         let OpenLane { open, buffer } = state;
         let batch = open.close(buffer, span);
         self.batch_bytes.fetch_add(batch.buffer.length.into(), Ordering::Relaxed);
+        let sent = &self.sent[lane.class.index()];
+        sent.messages.fetch_add(1, Ordering::Relaxed);
+        sent.bytes.fetch_add(batch.buffer.length.into(), Ordering::Relaxed);
         let bytes = &buffer[..batch.buffer.length as usize];
         if let Err(reason) = locked.wire().copy_in(batch.buffer, bytes) {
             job::end_with(1, &format!("the wire refused its own memory: {reason}"));
@@ -583,9 +592,15 @@ impl Far {
     pub(crate) fn traffic(&self) -> FarTraffic {
         let lanes = self.lanes.iter().filter_map(OnceLock::get);
         FarTraffic {
-            messages: self.messages.load(Ordering::Relaxed),
+            messages: self.sent.iter().map(|sent| sent.messages.load(Ordering::Relaxed)).sum(),
             elements: lanes.map(|lane| lane.issued.load(Ordering::Relaxed)).sum(),
         }
+    }
+
+    /// Returns how many messages of `class` this PE sent, and their bytes.
+    pub(crate) fn sent(&self, class: Class) -> [u64; 2] {
+        let SentMessages { messages, bytes } = &self.sent[class.index()];
+        [messages, bytes].map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Returns the first PE of the host of PE `pe`.

@@ -3,7 +3,7 @@
 //! # Model
 //! Queues and contexts of one class share the streams to far PEs, which count elements. A queue
 //! remembers for each PE how far its stream was when it gave it the last element. One element at a
-//! time is timed.
+//! time is timed. Messages have elements of all queues of the class.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,6 +24,8 @@ pub(super) struct FarElements {
     /// For each PE, how many elements were issued to it when the queue gave it the last one.
     marks: Box<[AtomicU64]>,
     timed: TimedElement,
+    /// Messages and bytes of the class that left before there was this queue.
+    before: [AtomicU64; 2],
     /// Nanoseconds from pushes until this PE knew that they were complete.
     delays: Mutex<Histogram>,
 }
@@ -102,16 +104,24 @@ impl FarElements {
             since: AtomicU64::new(0),
             marks: (0..pes).map(|_| AtomicU64::new(0)).collect(),
             timed: TimedElement::default(),
+            before: Default::default(),
             delays: Mutex::default(),
         }
     }
 
-    /// Forgets all: the queue is another one.
-    pub(super) fn clear(&self) {
+    /// Forgets all: the queue is another one, and `before` is what its class has sent.
+    pub(super) fn clear(&self, before: [u64; 2]) {
+        self.before.iter().zip(before).for_each(|(mine, sent)| mine.store(sent, Ordering::Relaxed));
         self.pushed.store(0, Ordering::Relaxed);
         self.marks.iter().for_each(|mark| mark.store(0, Ordering::Relaxed));
         self.timed.mark.store(0, Ordering::Relaxed);
         *self.delays() = Histogram::new();
+    }
+
+    /// Returns how many of `sent` messages and bytes of the class left since there is this queue.
+    pub(super) fn sent(&self, sent: [u64; 2]) -> [u64; 2] {
+        let before = self.before.each_ref().map(|count| count.load(Ordering::Relaxed));
+        [sent[0] - before[0], sent[1] - before[1]]
     }
 
     /// Counts `elements` elements that were given to `pe` in `class`, behind which `issued` elements

@@ -143,8 +143,11 @@ pub struct QueueAttributes {
     pub p50_ns: u64,
     /// In 99 of 100 cases at most.
     pub p99_ns: u64,
-    /// No meaning yet.
-    pub reserved: [u64; 2],
+    /// Messages of the class to PEs of other hosts since the queue was created, those of other queues
+    /// and contexts included.
+    pub far_messages: u64,
+    /// Bytes of these messages.
+    pub far_bytes: u64,
 }
 
 /// An entry of the table.
@@ -529,7 +532,7 @@ pub fn create(team: Team, config: &QueueConfig) -> Result<(i32, usize), Fault> {
     queue.granted.store(grant.granted, Ordering::Relaxed);
     queue.mark.store(grant.mark, Ordering::Relaxed);
     queue.direct.store(0, Ordering::Relaxed);
-    queue.far.clear();
+    queue.far.clear(job.far.as_ref().map_or([0; 2], |far| far.sent(queue.far_class())));
     let gathers = job.queues.gathers() && kind == QueueUse::Comm;
     queue.gathers.store(gathers, Ordering::Relaxed);
     queue.lane.configure(&LaneConfig {
@@ -705,6 +708,8 @@ impl Queue {
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
         let [closed_full, closed_deadline, closed_flush]: [u64; CAUSES] =
             [0, 1, 2].map(|cause| count(&counts.closes[cause]));
+        let sent = |far: &Far| self.far.sent(far.sent(self.far_class()));
+        let [far_messages, far_bytes] = job.far.as_ref().map_or([0; 2], sent);
         let mut read = QueueAttributes {
             queue_id: handle as u64,
             outstanding_elems: self.lane.outstanding() + self.far_outstanding(job),
@@ -714,6 +719,8 @@ impl Queue {
             elements: count(&self.direct) + count(&counts.updates) + self.lane.open_updates(),
             messages: count(&counts.messages),
             bytes: count(&counts.bytes),
+            far_messages,
+            far_bytes,
             closed_full,
             closed_deadline,
             closed_flush,

@@ -102,6 +102,16 @@ fn measured(figures: &[Figure]) -> Vec<String> {
             ],
         ));
     }
+    for rate in of("shmem_message_rate") {
+        let factor = of("shmem_aggregation_factor").find(|it| it.labels == rate.labels);
+        let factor = factor
+            .map_or(String::new(), |factor| format!(", {} elements in a message", number(factor)));
+        let [classes, congestor] = ["class", CONGESTOR].map(|name| label(rate, name));
+        let thousands = rate.value.get() / 1e3;
+        lines.push(format!(
+            "bulk alone, {classes}, {congestor}: {thousands:.1} thousand puts/s{factor}"
+        ));
+    }
     lines
 }
 
@@ -144,13 +154,16 @@ mod tests {
             figure(LATENCY, 3.0, &[("phase", "congested"), ("quantile", "p50")]),
             figure(IMPACT, 2.5, &[]),
             figure("shmem_bulk_share", 0.5, &[]),
+            figure("shmem_message_rate", 40_000.0, &[("phase", ISOLATED)]),
+            figure("shmem_aggregation_factor", 8.0, &[("phase", ISOLATED)]),
         ];
         let lines = measured(&figures);
-        let words: Vec<&str> = lines.last().expect("a line").split_whitespace().collect();
+        let words: Vec<&str> = lines[2].split_whitespace().collect();
         assert_eq!(
             words,
             ["classes", "get", "both", "1.00", "2.00", "3.00", "4.00", "2.50", "0.50"]
         );
-        assert_eq!(lines.len(), 3, "{lines:?}");
+        let bulk = "bulk alone, classes, both: 40.0 thousand puts/s, 8.00 elements in a message";
+        assert_eq!(lines[3..], [bulk], "{lines:?}");
     }
 }
