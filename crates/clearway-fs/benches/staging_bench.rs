@@ -7,7 +7,8 @@
 //! The *null* server answers with the same library, flags and threads as the mount, and forgets what it
 //! is given: what it reaches is the most that any file system on this library could. The memory of the
 //! mount has room for all that is written, so that its disk does not count; what a sync costs is
-//! measured beside the same sync of a preallocated file on the disk of the log.
+//! measured beside the same sync of a preallocated file on the disk of the log. Small files are
+//! created beside the same on mounts of other programs, where those are installed (`peers`).
 //!
 //! # Not here
 //! Rounds, medians and ratios: `xtask/src/bench/staging.rs`.
@@ -15,7 +16,7 @@
 use std::error::Error;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,6 +32,11 @@ use fuser::{
     ReplyEntry, ReplyWrite, ReplyXattr, Request, WriteFlags,
 };
 
+#[path = "peers/mod.rs"]
+mod peers;
+
+use peers::PeerMount;
+
 type BenchResult<T> = Result<T, Box<dyn Error>>;
 
 /// Bytes of a write, and how many there are: less than the mount keeps in memory.
@@ -41,8 +47,17 @@ const SYNCS: usize = 300;
 /// Threads that sync at once, and for how long.
 const TOGETHER: usize = 16;
 const TOGETHER_FOR: Duration = Duration::from_millis(700);
+/// Small files.
+const CREATES: usize = 320;
 const MEMORY: u64 = 256 << 20;
 const TTL: Duration = Duration::from_secs(60);
+
+/// Whether a small file is synced before it is closed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sync {
+    No,
+    Each,
+}
 
 /// A file system of one file, which keeps nothing but its size.
 struct NullServer {
@@ -241,15 +256,39 @@ fn sync_rate(directory: &Path, threads: usize) -> BenchResult<f64> {
     Ok(rate)
 }
 
-/// Creates, writes and closes small files; files a second.
-fn create_rate(directory: &Path, count: usize) -> BenchResult<f64> {
+/// Lets `threads` threads create, write and close small files, and sync each before if that is
+/// asked for; files a second.
+fn create_rate(directory: &Path, threads: usize, sync: Sync) -> BenchResult<f64> {
+    let path = |thread, number| directory.join(format!("c{thread}-{number}"));
+    let count = CREATES / threads;
+    let create = |thread| {
+        (0..count).try_for_each(|number| {
+            let mut file = File::create(path(thread, number))?;
+            file.write_all(&[3; 4096])?;
+            if sync == Sync::Each { file.sync_all() } else { Ok(()) }
+        })
+    };
     let began = Instant::now();
-    for number in 0..count {
-        fs::write(directory.join(format!("c{number}")), [3; 4096])?;
+    std::thread::scope(|scope| {
+        let started: Vec<_> = (0..threads).map(|one| scope.spawn(move || create(one))).collect();
+        let ended = started.into_iter().map(|one| one.join().expect("a thread that ends"));
+        ended.collect::<io::Result<()>>()
+    })?;
+    let rate = (count * threads) as f64 / began.elapsed().as_secs_f64();
+    for thread in 0..threads {
+        (0..count).try_for_each(|number| fs::remove_file(path(thread, number)))?;
     }
-    let rate = count as f64 / began.elapsed().as_secs_f64();
-    (0..count).try_for_each(|number| fs::remove_file(directory.join(format!("c{number}"))))?;
     Ok(rate)
+}
+
+/// Prints the rates of small files in `directory`.
+fn create_figures(name: &str, directory: &Path) -> BenchResult<()> {
+    for (threads, one) in [(1, ""), (TOGETHER, "_sixteen")] {
+        for (sync, each) in [(Sync::No, ""), (Sync::Each, "_sync")] {
+            println!("creates{one}{each}_{name} {:.1}", create_rate(directory, threads, sync)?);
+        }
+    }
+    Ok(())
 }
 
 /// Measures the null server: MiB a second of writes, and the time of a sync.
@@ -294,7 +333,10 @@ fn main() -> BenchResult<()> {
     println!("sync_staged {:.1}", sync_time(&staged.join("sync"))?);
     println!("syncs_one {:.1}", sync_rate(&staged, 1)?);
     println!("syncs_sixteen {:.1}", sync_rate(&staged, TOGETHER)?);
-    println!("creates_staged {:.1}", create_rate(&staged, 300)?);
+    create_figures("staged", &staged)?;
     mount.close()?;
+    for peer in PeerMount::open_all(&place)? {
+        create_figures(peer.name, &peer.directory)?;
+    }
     Ok(())
 }

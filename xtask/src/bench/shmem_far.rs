@@ -71,7 +71,7 @@ enum Goal {
     Millions(f64),
 }
 
-const ROWS: [(&str, Goal); 9] = [
+const ROWS: [(&str, Goal); 11] = [
     ("p_quiet", Goal::Ratio(0.8)),
     ("g", Goal::Ratio(0.8)),
     ("fetch_add", Goal::Ratio(0.8)),
@@ -79,6 +79,8 @@ const ROWS: [(&str, Goal); 9] = [
     ("put_nbi", Goal::Millions(10.0)),
     ("atomic_inc", Goal::Millions(10.0)),
     ("barrier_all", Goal::Ratio(1.0)),
+    ("put_bulk", Goal::Nothing),
+    ("get_bulk", Goal::Nothing),
     ("histogram", Goal::Nothing),
     ("index_gather", Goal::Nothing),
 ];

@@ -28,7 +28,7 @@ static const double SHORT = 2e-4, PART = 2e-3;
 enum { MANY = 200, FEW = 5, PARTS = 25, TRIES = 4 };
 
 /* Between hosts an operation takes microseconds, and a stream needs more of them than are under way at a time. */
-static const double FAR_TURNS = 2e-3, FAR_STREAM = 2e-2;
+static const double FAR_TURNS = 2e-3, FAR_STREAM = 2e-2, FAR_BULK = 5e-2;
 enum { FAR_BATCHES = 40 };
 
 /* A share of a batch without a processor that does not matter. */
@@ -213,6 +213,7 @@ static void put_bulk(long n)
 {
     for (long i = 0; i < n; i++)
         shmem_putmem(bulk, own_bulk, BULK, next);
+    shmem_quiet();
 }
 
 static void get_bulk(long n)
@@ -345,6 +346,8 @@ int main(int count, char **arguments)
         measure("put_nbi", put_nbi, ALONE, FAR_STREAM, FAR_BATCHES, 1, 1);
         measure("atomic_inc", atomic_inc, ALONE, FAR_STREAM, FAR_BATCHES, 1, 1);
         measure("barrier_all", barriers, ALL, FAR_TURNS, MANY, 1, 1);
+        measure("put_bulk", put_bulk, ALONE, FAR_BULK, FAR_BATCHES, 1, 1);
+        measure("get_bulk", get_bulk, ALONE, FAR_BULK, FAR_BATCHES, 1, 1);
         measure("histogram", histogram, ALL, FAR_STREAM, FAR_BATCHES, 1, 1);
         measure("index_gather", gather, ALL, FAR_STREAM, FAR_BATCHES, 1, 1);
     } else if (crowd) {

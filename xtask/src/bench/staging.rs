@@ -5,8 +5,9 @@
 //! Each round mounts both and measures them one after the other
 //! (`crates/clearway-fs/benches/staging_bench.rs`). What counts are ratios of medians: writes of 1 MiB
 //! that fit into memory against the file system that does nothing, a sync of 4 KiB against `fdatasync`
-//! on the disk of the log, sixteen that sync at once against one, and a drain into a directory against
-//! `cp -r` and `sync` (`drain_bench.rs`).
+//! on the disk of the log, sixteen that sync at once against one, small files against sshfs and rclone,
+//! where those are installed, and a drain into a directory against `cp -r` and `sync`
+//! (`drain_bench.rs`).
 //!
 //! # Not here
 //! What survives: the tests of `clearway mount`.
@@ -23,10 +24,24 @@ use super::{BenchArguments, build, load, spread};
 /// Longest round in s; one that hangs is ended.
 const DEADLINE_S: &str = "120";
 /// A sentence, two figures whose ratio it is, and what is aimed at.
-const RATIOS: [(&str, &str, &str, &str); 4] = [
+const RATIOS: [(&str, &str, &str, &str); 8] = [
     ("writes of 1 MiB, mount / nothing", "write_staged", "write_null", "0.85 or more"),
     ("write and sync of 4 KiB, mount / disk", "sync_staged", "sync_disk", "1.5 or less"),
     ("syncs of sixteen at once / of one", "syncs_sixteen", "syncs_one", "4 or more"),
+    ("small files, mount / sshfs", "creates_staged", "creates_sshfs", "2 or more"),
+    ("small files, mount / rclone", "creates_staged", "creates_rclone", "1 or more"),
+    (
+        "small files of sixteen, mount / sshfs",
+        "creates_sixteen_staged",
+        "creates_sixteen_sshfs",
+        "2 or more",
+    ),
+    (
+        "small files of sixteen, mount / rclone",
+        "creates_sixteen_staged",
+        "creates_sixteen_rclone",
+        "1 or more",
+    ),
     ("drain of 2 GiB, steps of a store / cp and sync", "drain_rate", "copy_rate", "0.8 or more"),
 ];
 

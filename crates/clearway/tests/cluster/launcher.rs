@@ -76,7 +76,7 @@ impl ClusterLauncher<'_> {
             "2",
         ]);
         command.args(
-            "--timeslices 20000 --contribution 4KiB --ring 64KiB --heartbeat 100ms --json"
+            "--timeslices 20000 --contribution 4KiB --ring 64KiB --heartbeat 250ms --json"
                 .split(' '),
         );
         command

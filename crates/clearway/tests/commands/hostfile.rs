@@ -291,7 +291,7 @@ fn hostfile__timeslices_go_on_without_a_host_that_dies_and_are_watched_from_anot
     };
     let job = format!("far-{}", std::process::id());
     let mut command = program();
-    let words = "build --inputs 3 --builders 3 --timeslices 60000 --contribution 4KiB --ring 64KiB --heartbeat 100ms --json --job";
+    let words = "build --inputs 3 --builders 3 --timeslices 60000 --contribution 4KiB --ring 64KiB --heartbeat 250ms --json --job";
     command.args(words.split(' ')).arg(&job).arg("--hostfile").arg(test_bed.path("hosts"));
     command.arg("--out").arg(test_bed.path("built"));
     let run = command

@@ -473,7 +473,7 @@ fn build__an_input_that_is_killed_is_missed_in_what_it_had_not_sent() {
 fn build__a_builder_that_retires_and_joins_again_keeps_one_archive_in_which_everything_counts() {
     let directory = directory("ts-retired-builder");
     let line = "--inputs 2 --builders 3 --timeslices 60000 --retire 3@20ms,4@40ms --join 3@60ms --contribution 4KiB";
-    let words = format!("{line} --sink ts_%b.tsa --ring 256KiB --heartbeat 50ms --json");
+    let words = format!("{line} --sink ts_%b.tsa --ring 256KiB --heartbeat 200ms --json");
     let Some(output) = build(&directory, "5", &words) else { return };
     assert!(output.status.success(), "{}", text(&output));
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -501,7 +501,7 @@ fn build__an_input_that_retires_is_not_missed_and_joins_where_the_others_are() {
     }
     let line = "--inputs 3 --builders 2 --source run_%i.msa --timeslice-size 2 --overlap 1 --retire 1@20ms --join 1@60ms";
     for policy in ["token", "best-effort"] {
-        let words = format!("{line} --policy {policy} --ring 128KiB --heartbeat 50ms --json");
+        let words = format!("{line} --policy {policy} --ring 128KiB --heartbeat 200ms --json");
         let Some(output) = build(&directory, "5", &words) else { return };
         assert!(output.status.success(), "{policy}: {}", text(&output));
         let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -627,7 +627,7 @@ fn compare__every_schedule_in_a_lab_goes_on_with_ranks_that_retire_and_join_agai
     let directory = directory("ts-retired-lab");
     let line = "timeslice compare --on lab --inputs 3 --builders 3 --policy token,dfs,best-effort --warm-up 200ms --measured 3s";
     for wire in ["ofi", "udp"] {
-        let goings = "--retire 1@100ms,4@200ms --join 1@1200ms,4@1500ms --heartbeat 100ms";
+        let goings = "--retire 1@100ms,4@200ms --join 1@1200ms,4@1500ms --heartbeat 200ms";
         let output = clearway(&directory, &format!("{line} {goings} --wire {wire} --json"));
         let said = text(&output);
         if output.status.code() == Some(5) || said.contains("libfabric") && !output.status.success()
