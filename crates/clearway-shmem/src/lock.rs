@@ -13,7 +13,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use clearway_runtime::near::{self, Whereabouts};
+use clearway_runtime::near::{self, PeerLocation};
 
 use crate::address::Symmetric;
 use crate::context::Context;
@@ -62,7 +62,7 @@ impl HomeLock {
             Reach::Near(served) if self.job.far.is_none() => {
                 let is_served = || served.load(Ordering::Acquire) == ticket;
                 let policy = &self.job.wait_policy;
-                if !is_served() && !policy.spin(is_served, || Whereabouts::Unknown) {
+                if !is_served() && !policy.spin(is_served, || PeerLocation::Unknown) {
                     near::sleep_while(served, self.sleepers, |served| served != ticket);
                 }
             }

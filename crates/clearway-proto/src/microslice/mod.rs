@@ -19,4 +19,4 @@ pub use contents::{ContentPattern, fold, pattern_of, ramp_channel};
 pub use descriptor::{Microslice, MicrosliceDescriptor, MicrosliceFlags};
 pub use generator::{Checksum, Generator, GeneratorPlan};
 pub use sizes::{SizeDistribution, UnknownSizeDistribution};
-pub use slicer::{CutFaults, Offered, SliceCut, SliceRule, Slicer, TimeSlices};
+pub use slicer::{CutFaults, Offered, SliceCut, SliceRule, Slicer, TimeRule};

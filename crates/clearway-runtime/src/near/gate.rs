@@ -23,7 +23,7 @@ use rustix::thread::futex::{self, Flags};
 use rustix::thread::{MembarrierCommand, Timespec, membarrier};
 
 use super::memory::Line;
-use super::wait_policy::{WaitPolicy, Whereabouts};
+use super::wait_policy::{PeerLocation, WaitPolicy};
 
 /// The longest sleep: bounds the delay should a wake-up be lost after all.
 const SLEEP_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -56,10 +56,10 @@ impl Line {
         }
     }
 
-    /// Waits until the epoch is `wanted` or later. `whereabouts` is that of [`WaitPolicy::spin`].
+    /// Waits until the epoch is `wanted` or later. `location` is that of [`WaitPolicy::spin`].
     #[inline]
-    pub fn wait(&self, wanted: u32, policy: &WaitPolicy, whereabouts: impl Fn() -> Whereabouts) {
-        if !self.has_reached(wanted) && !policy.spin(|| self.has_reached(wanted), whereabouts) {
+    pub fn wait(&self, wanted: u32, policy: &WaitPolicy, location: impl Fn() -> PeerLocation) {
+        if !self.has_reached(wanted) && !policy.spin(|| self.has_reached(wanted), location) {
             sleep_while(&self.epoch, &self.sleepers, |_| !self.has_reached(wanted));
         }
     }
@@ -134,7 +134,7 @@ mod tests {
             for epoch in 1..2_000 {
                 there.payload[0].store(u64::from(epoch), Ordering::Relaxed);
                 there.reach(epoch, how);
-                back.wait(epoch, &WaitPolicy::new(2, 1), || Whereabouts::Unknown);
+                back.wait(epoch, &WaitPolicy::new(2, 1), || PeerLocation::Unknown);
             }
         });
         assert_eq!(there.sleepers.load(Ordering::Relaxed), 0);

@@ -195,9 +195,9 @@ pub(super) fn lead(
         }
         for socket in std::mem::take(&mut silent) {
             match hear_hello(&socket, entrance.name) {
-                GuestSaid::Nothing => silent.push(socket),
-                GuestSaid::Stranger => {}
-                GuestSaid::Guest(hello, file) => {
+                HelloOutcome::Nothing => silent.push(socket),
+                HelloOutcome::Stranger => {}
+                HelloOutcome::Guest(hello, file) => {
                     let at = usize::try_from(hello.place).unwrap_or(usize::MAX);
                     if hello.heap != layout.heap as u64 {
                         return Err(RuntimeError::NearShape { place: at });
@@ -231,25 +231,25 @@ struct Guest {
 }
 
 /// The state of a connection's hello.
-enum GuestSaid {
+enum HelloOutcome {
     Nothing,
     Stranger,
     Guest(NearHello, Option<OwnedFd>),
 }
 
-fn hear_hello(socket: &OwnedFd, name: u64) -> GuestSaid {
+fn hear_hello(socket: &OwnedFd, name: u64) -> HelloOutcome {
     let same_user = rustix::net::sockopt::socket_peercred(socket)
         .is_ok_and(|peer| peer.uid == rustix::process::geteuid());
     let mut buffer = [0; HELLO_LENGTH + 1];
     match meeting::receive_raw(socket.as_fd(), &mut buffer) {
-        Err(Errno::AGAIN | Errno::INTR) => GuestSaid::Nothing,
+        Err(Errno::AGAIN | Errno::INTR) => HelloOutcome::Nothing,
         Ok((length, files)) => match NearHello::parse(&buffer[..length]) {
             Some(hello) if same_user && hello.name == name => {
-                GuestSaid::Guest(hello, files.into_iter().next())
+                HelloOutcome::Guest(hello, files.into_iter().next())
             }
-            _ => GuestSaid::Stranger,
+            _ => HelloOutcome::Stranger,
         },
-        Err(_) => GuestSaid::Stranger,
+        Err(_) => HelloOutcome::Stranger,
     }
 }
 

@@ -37,7 +37,7 @@ use std::time::Duration;
 pub use gate::{Waking, sleep_while, wake};
 pub use meet::Entrance;
 pub use memory::{Board, LINES, Line, RING_LENGTH, SLOTS};
-pub use wait_policy::{WaitPolicy, Whereabouts, processor};
+pub use wait_policy::{PeerLocation, WaitPolicy, processor};
 pub(crate) use wait_policy::{YIELD_LONG, YIELD_TO_NOBODY, sleep_after};
 
 use memory::{HostLayout, HostMemory};

@@ -11,7 +11,7 @@
 //! wants it, and the next wait spins for longer.
 //!
 //! Where another thread wants the processor, the choice depends on where the awaited PE runs
-//! ([`Whereabouts`]). A PE of this processor cannot run before this thread yields. A PE of another
+//! ([`PeerLocation`]). A PE of this processor cannot run before this thread yields. A PE of another
 //! processor may store sooner than a yield returns. A wait that any PE may end cannot know; it learns
 //! from the waits before it.
 //!
@@ -62,7 +62,7 @@ const TESTS_COMPUTING: u32 = 65_536;
 
 /// Where the awaited PE runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whereabouts {
+pub enum PeerLocation {
     /// On the processor of the waiting thread; of several PEs, at least one.
     Here,
     /// On other processors.
@@ -98,18 +98,18 @@ impl WaitPolicy {
     }
 
     /// Spins and yields as long as that is better than sleeping. Returns whether `ready` returned
-    /// true. `whereabouts` is called only where another thread wants the processor.
+    /// true. `location` is called only where another thread wants the processor.
     #[inline]
     pub fn spin(
         &self,
         mut ready: impl FnMut() -> bool,
-        whereabouts: impl Fn() -> Whereabouts,
+        location: impl Fn() -> PeerLocation,
     ) -> bool {
         if (0..FIRST_LOOKS).any(|_| ready()) {
             return true;
         }
         let paused_looks = self.paused_looks.load(Ordering::Relaxed);
-        let looks = if paused_looks > 0 { PLAIN_LOOKS } else { self.looks(whereabouts()) };
+        let looks = if paused_looks > 0 { PLAIN_LOOKS } else { self.looks(location()) };
         if (0..looks).any(|_| ready()) {
             if self.yielded.load(Ordering::Relaxed) != 0 {
                 self.yielded.store(0, Ordering::Relaxed);
@@ -122,15 +122,15 @@ impl WaitPolicy {
             }
             std::hint::spin_loop();
         }
-        self.yield_until(&mut ready, &whereabouts)
+        self.yield_until(&mut ready, &location)
     }
 
     /// Returns how many looks are better than a yield.
-    fn looks(&self, whereabouts: Whereabouts) -> u32 {
-        match whereabouts {
-            Whereabouts::Here => 0,
-            Whereabouts::Elsewhere => LOOKS_ELSEWHERE,
-            Whereabouts::Unknown => {
+    fn looks(&self, location: PeerLocation) -> u32 {
+        match location {
+            PeerLocation::Here => 0,
+            PeerLocation::Elsewhere => LOOKS_ELSEWHERE,
+            PeerLocation::Unknown => {
                 let yielded = self.yielded.load(Ordering::Relaxed);
                 if yielded.is_multiple_of(LOOKS_AGAIN) { PLAIN_LOOKS } else { 0 }
             }
@@ -142,7 +142,7 @@ impl WaitPolicy {
     fn yield_until(
         &self,
         ready: &mut dyn FnMut() -> bool,
-        whereabouts: &dyn Fn() -> Whereabouts,
+        location: &dyn Fn() -> PeerLocation,
     ) -> bool {
         // Threads may overwrite each other's count; an estimate suffices.
         self.yielded.fetch_add(1, Ordering::Relaxed);
@@ -157,7 +157,7 @@ impl WaitPolicy {
             } else if gone > YIELD_TO_SOMEBODY {
                 self.paused_looks.store(0, Ordering::Relaxed);
             }
-            if ready() || (0..self.looks(whereabouts())).any(|_| ready()) {
+            if ready() || (0..self.looks(location())).any(|_| ready()) {
                 return true;
             }
             if gone > YIELD_LONG || now.since(begin) > YIELDS {
@@ -194,7 +194,7 @@ impl WaitPolicy {
     /// Waits until `ready` returns true. No other thread has to wake this one.
     #[inline]
     pub fn wait(&self, mut ready: impl FnMut() -> bool) {
-        if !self.spin(&mut ready, || Whereabouts::Unknown) {
+        if !self.spin(&mut ready, || PeerLocation::Unknown) {
             sleep_until(&mut ready);
         }
     }
@@ -235,21 +235,21 @@ mod tests {
     #[test]
     fn spin__a_pe_of_another_processor_is_looked_for_without_a_yield() {
         let policy = WaitPolicy::new(2, 1);
-        let yielded = |at: u32, whereabouts| {
+        let yielded = |at: u32, location| {
             let mut looks = 0;
             let ready = || {
                 looks += 1;
                 looks == at
             };
-            assert!(policy.spin(ready, || whereabouts));
+            assert!(policy.spin(ready, || location));
             policy.yielded.load(Ordering::Relaxed)
         };
-        assert_eq!(yielded(PLAIN_LOOKS * 2, Whereabouts::Elsewhere), 0);
-        assert_eq!(yielded(FIRST_LOOKS + 1, Whereabouts::Here), 1);
+        assert_eq!(yielded(PLAIN_LOOKS * 2, PeerLocation::Elsewhere), 0);
+        assert_eq!(yielded(FIRST_LOOKS + 1, PeerLocation::Here), 1);
         // A wait for an unknown PE yields at once where the last one had to, but not for ever.
-        assert_eq!(policy.looks(Whereabouts::Unknown), 0);
+        assert_eq!(policy.looks(PeerLocation::Unknown), 0);
         policy.yielded.store(LOOKS_AGAIN, Ordering::Relaxed);
-        assert_eq!(yielded(PLAIN_LOOKS, Whereabouts::Unknown), 0);
+        assert_eq!(yielded(PLAIN_LOOKS, PeerLocation::Unknown), 0);
     }
 
     #[test]

@@ -30,7 +30,7 @@
 use std::sync::Arc;
 
 use clearway_proto::base::{Participant, Schedule};
-use clearway_runtime::near::{Line, Whereabouts};
+use clearway_runtime::near::{Line, PeerLocation};
 
 use super::Together;
 use super::sync::{ALL_CAME, Gathering};
@@ -104,7 +104,7 @@ impl Gathering<'_> {
         let plan = self.plan(far);
         far.close_open();
         let near_line = |line: &Line| {
-            line.wait(epoch, &self.job.wait_policy, || Whereabouts::Unknown);
+            line.wait(epoch, &self.job.wait_policy, || PeerLocation::Unknown);
         };
         let all_came = self.numbered(plan.near()[0], ALL_CAME);
         if plan.place > 0 {

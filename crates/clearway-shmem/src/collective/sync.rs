@@ -28,7 +28,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clearway_runtime::near::{self, Line, Whereabouts};
+use clearway_runtime::near::{self, Line, PeerLocation};
 
 use super::hosts::StepContents;
 use crate::fault::Fault;
@@ -132,21 +132,21 @@ impl<'a> Gathering<'a> {
         own.reach(epoch, self.job.near.waking());
         let me = self.me();
         for index in (me + 1..self.size()).chain(0..me) {
-            self.line(index, epoch).wait(epoch, &self.job.wait_policy, || self.whereabouts(epoch));
+            self.line(index, epoch).wait(epoch, &self.job.wait_policy, || self.location(epoch));
         }
         epoch
     }
 
     /// Returns where the members are that have not come.
     #[cold]
-    fn whereabouts(&self, epoch: u32) -> Whereabouts {
+    fn location(&self, epoch: u32) -> PeerLocation {
         let here = self.note_processor();
         let is_missing = |index: &usize| !self.line(*index, epoch).has_reached(epoch);
         let is_here = |index| self.noted(self.members.pe(index)).load(Ordering::Relaxed) == here;
         if (0..self.size()).filter(is_missing).any(is_here) {
-            Whereabouts::Here
+            PeerLocation::Here
         } else {
-            Whereabouts::Elsewhere
+            PeerLocation::Elsewhere
         }
     }
 
@@ -178,7 +178,7 @@ impl<'a> Gathering<'a> {
         if count.epoch.fetch_add(1, Ordering::AcqRel).wrapping_add(1) == full {
             all.reach(epoch, self.job.near.waking());
         } else {
-            all.wait(epoch, &self.job.wait_policy, || Whereabouts::Unknown);
+            all.wait(epoch, &self.job.wait_policy, || PeerLocation::Unknown);
         }
     }
 }

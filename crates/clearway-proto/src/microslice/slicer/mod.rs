@@ -14,10 +14,10 @@
 //! *core* it belongs to, and may be in the overlap of neighbours. A cut is made when a younger
 //! microslice arrives, when the source ends, or when the source is silent. For a silent source, the
 //! experiment time is estimated from its newest microslice and the local time since then. The cut
-//! is made when this time is later than the end of the stretch by [`TimeSlices::silence`].
+//! is made when this time is later than the end of the stretch by [`TimeRule::silence`].
 //!
 //! A microslice with the start of an earlier one is repeated. An older one is late, and so is one
-//! that arrives after its timeslice was cut. One that starts more than [`TimeSlices::max_gap`] after
+//! that arrives after its timeslice was cut. One that starts more than [`TimeRule::max_gap`] after
 //! the one before it has a damaged start. None of these is kept.
 //!
 //! # Source
@@ -54,12 +54,12 @@ pub enum SliceRule {
         overlap: u32,
     },
     /// By the start of microslices.
-    ByTime(TimeSlices),
+    ByTime(TimeRule),
 }
 
 /// Timeslices by time. All times are of the experiment, but for `silence`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TimeSlices {
+pub struct TimeRule {
     /// The stretch of a timeslice, positive.
     pub duration: Nanos,
     /// How much of the time before its stretch a timeslice has as well.
@@ -75,7 +75,7 @@ pub struct TimeSlices {
     pub step: Option<Nanos>,
 }
 
-impl TimeSlices {
+impl TimeRule {
     /// Returns the number of the stretch in which `start` lies.
     pub fn stretch_of(&self, start: u64) -> u64 {
         start / self.duration.0.max(1)
@@ -187,7 +187,7 @@ impl Slicer {
     /// Creates a `Slicer` that begins with timeslice zero.
     pub fn new(rule: SliceRule) -> Self {
         let step = match rule {
-            SliceRule::ByTime(TimeSlices { step, .. }) => step,
+            SliceRule::ByTime(TimeRule { step, .. }) => step,
             SliceRule::ByIndex { .. } => None,
         };
         Self {
@@ -261,7 +261,7 @@ impl Slicer {
     }
 
     /// Says where a microslice that starts at `start` belongs.
-    fn place(&self, rule: &TimeSlices, start: u64) -> Offered {
+    fn place(&self, rule: &TimeRule, start: u64) -> Offered {
         let origin = self.origin.unwrap_or(0);
         if start.saturating_sub(self.near(rule).unwrap_or(start)) > rule.max_gap.0 {
             return Offered::Damaged;
@@ -296,7 +296,7 @@ impl Slicer {
     }
 
     /// Notes a fault of the timeslice in whose core `start` lies, unless that was cut.
-    fn mark(&mut self, rule: &TimeSlices, start: u64, fault: CutFaults) {
+    fn mark(&mut self, rule: &TimeRule, start: u64, fault: CutFaults) {
         let number = rule.stretch_of(start).checked_sub(self.origin.unwrap_or(0));
         if let Some(timeslice) = number.filter(|timeslice| *timeslice >= self.next) {
             self.faults.entry(timeslice).or_default().0 |= fault.0;
@@ -335,7 +335,7 @@ impl Slicer {
     }
 
     /// Returns the newest start; before there is one, that of the first timeslice.
-    fn near(&self, rule: &TimeSlices) -> Option<u64> {
+    fn near(&self, rule: &TimeRule) -> Option<u64> {
         self.newest.or_else(|| self.origin.map(|origin| rule.start_of(origin)))
     }
 
@@ -401,7 +401,7 @@ impl Slicer {
         })
     }
 
-    fn by_time(&self, rule: &TimeSlices) -> Option<SliceCut> {
+    fn by_time(&self, rule: &TimeRule) -> Option<SliceCut> {
         let stretch = self.origin?.saturating_add(self.next);
         let (span, core) = (rule.span_of(stretch), rule.core_of(stretch));
         // One microslice alone does not tell how many are lacking before it.

@@ -8,7 +8,7 @@ use super::*;
 use crate::base::RandomKey;
 use proptest::prelude::*;
 
-const RULE: TimeSlices = TimeSlices {
+const RULE: TimeRule = TimeRule {
     duration: Nanos(100),
     before: Nanos(0),
     after: Nanos(0),
@@ -17,7 +17,7 @@ const RULE: TimeSlices = TimeSlices {
     step: None,
 };
 
-fn slicer(rule: TimeSlices, origin: u64) -> Slicer {
+fn slicer(rule: TimeRule, origin: u64) -> Slicer {
     let mut slicer = Slicer::new(SliceRule::ByTime(rule));
     slicer.set_origin(LocalNs(0), origin);
     slicer
@@ -54,7 +54,7 @@ fn peek__a_start_on_the_boundary_is_of_the_later_timeslice() {
 
 #[test]
 fn peek__overlaps_are_of_both_timeslices_and_the_core_of_one() {
-    let rule = TimeSlices { before: Nanos(10), after: Nanos(20), ..RULE };
+    let rule = TimeRule { before: Nanos(10), after: Nanos(20), ..RULE };
     let mut slicer = slicer(rule, 0);
     // Timeslice 1 is from 90 to 219.
     let cuts = cut(&mut slicer, [0, 89, 90, 100, 199, 200, 219, 220, 300, 320]);
@@ -82,7 +82,7 @@ fn peek__a_component_is_cut_when_a_younger_microslice_is_seen() {
 
 #[test]
 fn peek__what_the_source_lacks_is_counted_where_it_would_be() {
-    let mut slicer = slicer(TimeSlices { step: Some(Nanos(20)), ..RULE }, 0);
+    let mut slicer = slicer(TimeRule { step: Some(Nanos(20)), ..RULE }, 0);
     // Of 0, 20, .. 460, those at 80, 100, 120 and 260 are lacking, and all before 40.
     let there = (2..24).filter(|number| ![4, 5, 6, 13].contains(number));
     let mut cuts = cut(&mut slicer, there.map(|number| number * 20));
@@ -96,8 +96,8 @@ fn peek__what_the_source_lacks_is_counted_where_it_would_be() {
 
 #[test]
 fn is_short__where_only_an_overlap_lacks_microslices() {
-    let rule = TimeSlices { before: Nanos(30), after: Nanos(30), ..RULE };
-    let mut slicer = slicer(TimeSlices { step: Some(Nanos(10)), ..rule }, 5);
+    let rule = TimeRule { before: Nanos(30), after: Nanos(30), ..RULE };
+    let mut slicer = slicer(TimeRule { step: Some(Nanos(10)), ..rule }, 5);
     // From 500 to 790 without 610: of timeslices 5 and 6, in the core of the second.
     let there = (50..80).map(|number| 10 * number).filter(|start| *start != 610);
     let mut cuts = cut(&mut slicer, there);
@@ -111,7 +111,7 @@ fn is_short__where_only_an_overlap_lacks_microslices() {
 
 #[test]
 fn dropped__what_the_source_dropped_is_not_missing_at_it() {
-    let mut slicer = slicer(TimeSlices { step: Some(Nanos(20)), ..RULE }, 0);
+    let mut slicer = slicer(TimeRule { step: Some(Nanos(20)), ..RULE }, 0);
     cut(&mut slicer, [0, 20]);
     slicer.dropped(2);
     let cuts = cut(&mut slicer, [120, 200]);
@@ -137,7 +137,7 @@ fn offer__repeated_late_and_damaged_ones_are_not_kept_and_mark_their_timeslice()
 
 #[test]
 fn idle__a_silent_source_loses_components_as_its_time_goes_on() {
-    let rule = TimeSlices { silence: Some(Nanos(1_000)), ..RULE };
+    let rule = TimeRule { silence: Some(Nanos(1_000)), ..RULE };
     let mut slicer = slicer(rule, 0);
     slicer.offer(LocalNs(5_000), 30);
     assert_eq!(slicer.deadline(), Some(LocalNs(6_070)));
@@ -154,7 +154,7 @@ fn idle__a_silent_source_loses_components_as_its_time_goes_on() {
 
 #[test]
 fn idle__a_source_that_never_gave_anything_does_not_hold_others_back() {
-    let rule = TimeSlices { silence: Some(Nanos(1_000)), ..RULE };
+    let rule = TimeRule { silence: Some(Nanos(1_000)), ..RULE };
     let mut slicer = Slicer::new(SliceRule::ByTime(rule));
     slicer.idle(LocalNs(50_000));
     assert_eq!(slicer.peek(0), None, "nobody knows when the first timeslice is");
@@ -253,7 +253,7 @@ proptest! {
     ) {
         let source = draw(seed, loss);
         let origin = source.given[0] / duration;
-        let rule = TimeSlices {
+        let rule = TimeRule {
             duration: Nanos(duration),
             before: Nanos(before),
             after: Nanos(after),
@@ -318,7 +318,7 @@ proptest! {
         overlap in any::<u64>(),
         origin in any::<u64>(),
     ) {
-        let rule = TimeSlices {
+        let rule = TimeRule {
             duration: Nanos(duration),
             before: Nanos(overlap),
             after: Nanos(overlap),

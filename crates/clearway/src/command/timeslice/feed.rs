@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
-use clearway_proto::microslice::{MicrosliceDescriptor, SizeDistribution, SliceRule, TimeSlices};
+use clearway_proto::microslice::{MicrosliceDescriptor, SizeDistribution, SliceRule, TimeRule};
 
 use super::network::{REAL, refuse_elsewhere};
 use crate::mechanism::timeslice::archive::INPUT;
@@ -285,7 +285,7 @@ impl ShapeFlags {
             return Ok(SliceRule::ByIndex { core, overlap });
         }
         let nanos = |time: Option<Time>, usual| time.map_or(usual, |Time(nanos)| nanos);
-        let times = TimeSlices {
+        let times = TimeRule {
             duration: nanos(self.duration, DURATION),
             before: nanos(self.before, Nanos(0)),
             after: nanos(self.after, Nanos(0)),

@@ -364,7 +364,7 @@ fn serve(
 mod tests {
     use super::super::contribution::tests::contribution;
     use super::*;
-    use clearway_proto::microslice::TimeSlices;
+    use clearway_proto::microslice::TimeRule;
 
     fn built(parts: &[Vec<u8>]) -> OutgoingTimeslice {
         let mut built =
@@ -412,7 +412,7 @@ mod tests {
     fn described__by_time_the_stretch_is_that_of_the_rule_even_where_all_is_missing() {
         let head = ContributionHead { start: Some(500), ..ContributionHead::NONE };
         let built = built(&[Vec::new(), head.to_bytes().to_vec()]);
-        let times = TimeSlices {
+        let times = TimeRule {
             duration: Nanos(100),
             before: Nanos(0),
             after: Nanos(0),

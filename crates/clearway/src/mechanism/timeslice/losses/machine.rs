@@ -11,8 +11,7 @@ use std::sync::Arc;
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::microslice::{
-    Checksum, Generator, GeneratorPlan, MicrosliceDescriptor, SizeDistribution, SliceRule,
-    TimeSlices,
+    Checksum, Generator, GeneratorPlan, MicrosliceDescriptor, SizeDistribution, SliceRule, TimeRule,
 };
 use clearway_proto::timeslice::{
     ContributionSource, Dfs, Policy, ReleasePolicy, TimesliceCommand, TimesliceConfig,
@@ -37,7 +36,7 @@ use super::{BuilderWait, LossTimeline};
 
 /// Experiment time from one microslice to the next; it passes as simulated time does.
 const STEP: u64 = 10_000;
-const RULE: TimeSlices = TimeSlices {
+const RULE: TimeRule = TimeRule {
     duration: Nanos(5 * STEP),
     before: Nanos(0),
     after: Nanos(0),
