@@ -35,8 +35,9 @@ const LOSSES: [u32; 3] = [0, 1, 10];
 /// Ours, first.
 const OURS: &str = "reliable";
 /// Contestants: name, role of the sender, role of the receiver.
-const CONTESTANTS: [(&str, &str, &str); 4] = [
+const CONTESTANTS: [(&str, &str, &str); 5] = [
     (OURS, "send", "receive"),
+    ("reliable, scavenger", "send-scavenger", "receive"),
     ("reliable, unchecked", "send-unchecked", "receive-unchecked"),
     ("tcp", "tcp-send", "tcp-receive"),
     ("tcp cubic", "tcp-send-cubic", "tcp-receive"),

@@ -1,20 +1,25 @@
 //! Decides which bytes may move, and when: rates, shares, places at a receiver, and deadlines.
 //!
 //! # Model
-//! Four parts that know nothing of each other nor of what moves: a token bucket ([`TokenBucket`]),
-//! reservations, shares and limits of several ([`TagScheduler`]), places that a receiver gives to
-//! senders ([`Admission`]), and what is due first ([`DeadlineQueue`]). All count bytes and
-//! nanoseconds in integers, so that what they decide is the same on every machine.
+//! Parts that know nothing of what moves: a token bucket ([`TokenBucket`]), reservations, shares and
+//! limits of several ([`TagScheduler`]), places that a receiver gives to senders ([`Admission`]),
+//! what is due first ([`DeadlineQueue`]), the class that keeps deadlines ([`ClassPromotion`]), and
+//! the rate that spares an application ([`YieldController`]). All count bytes and nanoseconds in
+//! integers, so that what they decide is the same on every machine.
 //!
 //! # Not here
-//! Measuring of delays: the loops that set rates.
+//! Measuring: the owner says what was carried, and how long a probe took.
 
 mod admission;
 mod bucket;
 mod deadlines;
+mod promotion;
 mod tags;
+mod yielding;
 
 pub use admission::Admission;
 pub use bucket::TokenBucket;
 pub use deadlines::DeadlineQueue;
+pub use promotion::{ClassChange, ClassPromotion};
 pub use tags::{ServiceChoice, ServiceShare, TagScheduler};
+pub use yielding::{ExcessCause, ProbeMoment, YieldController, YieldReport};

@@ -40,6 +40,7 @@ mod key;
 mod node;
 mod paths;
 mod receive_stream;
+mod scavenger;
 mod segmentation;
 mod send_stream;
 mod stream_path;
@@ -70,7 +71,8 @@ pub struct StreamConfig {
     /// Bytes of inbox for each peer and class; a power of two. The longest message is half of it.
     pub inbox: Bytes,
     /// How long a queue may keep what arrives in it, by [`Class::index`], until less is sent:
-    /// longer than ranks of a busy machine are away.
+    /// longer than ranks of a busy machine are away. A scavenger's is the queue that all scavengers
+    /// of a path together may cause.
     pub allowance: [Nanos; Class::ALL.len()],
     /// After so long without a word a peer is given up: everything for it ends as flushed.
     pub patience: Nanos,

@@ -142,7 +142,7 @@ impl ReliableNode {
                 };
                 let generation = peer.oldest.unwrap_or(usual);
                 let stream = peer.outgoing[class.index()].get_or_insert_with(|| {
-                    Box::new(SendStream::new(generation, measures, paths.max(1)))
+                    Box::new(SendStream::new(generation, class, measures, paths.max(1)))
                 });
                 stream.push(now, message);
                 self.pump(now, key, out);

@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use super::ANSWER_MAX;
 use super::stream_path::{ProbeReply, StreamPath};
-use crate::base::{LocalNs, Nanos};
+use crate::base::{Class, LocalNs, Nanos};
 use crate::wire::PathId;
 
 /// The paths of a stream; at least one.
@@ -24,8 +24,8 @@ use crate::wire::PathId;
 pub(super) struct StreamPaths(Vec<StreamPath>);
 
 impl StreamPaths {
-    pub(super) fn new(count: usize) -> Self {
-        Self((0..count.max(1)).map(|_| StreamPath::new()).collect())
+    pub(super) fn new(class: Class, count: usize) -> Self {
+        Self((0..count.max(1)).map(|_| StreamPath::new(class)).collect())
     }
 
     pub(super) const fn count(&self) -> usize {
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn time_out__a_few_lost_ones_are_chance_until_it_happens_again_and_others_are_heard() {
-        let mut paths = StreamPaths::new(2);
+        let mut paths = StreamPaths::new(Class::Bulk, 2);
         let _ = [0; 2].map(|_| paths.path_mut(A).leave(LocalNs(10)));
         assert!(
             (0..9).all(|_| !paths.time_out(LocalNs(60), A, LocalNs(10))),
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn next_question__one_leaves_on_every_path_when_asked_for() {
-        let mut paths = StreamPaths::new(2);
+        let mut paths = StreamPaths::new(Class::Bulk, 2);
         assert_eq!(paths.next_question(LocalNs(1)), None);
         paths.ask_all();
         let asked = [0; 3].map(|_| paths.next_question(LocalNs(1)));
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn choose__a_path_that_is_down_gets_questions_until_one_is_answered_on_it() {
-        let mut paths = StreamPaths::new(2);
+        let mut paths = StreamPaths::new(Class::Bulk, 2);
         paths.path_mut(A).go_down(LocalNs(0));
         let soon = LocalNs(0) + Nanos::from_millis(1);
         let later = LocalNs(0) + Nanos::from_millis(200);
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn room__where_all_are_down_all_are_used() {
-        let mut paths = StreamPaths::new(2);
+        let mut paths = StreamPaths::new(Class::Bulk, 2);
         for path in [A, B] {
             paths.path_mut(path).go_down(LocalNs(0));
         }

@@ -24,7 +24,7 @@ use super::paths::StreamPaths;
 use super::segmentation::{SegmentationLimits, SegmentationQueue, SegmentedMessage};
 use super::stream_path::{PATIENCE_MOST, ProbeReply, StreamPath};
 use super::{ANSWER_MAX, Message, MessageCompletion, WINDOW};
-use crate::base::{LocalNs, Nanos};
+use crate::base::{Class, LocalNs, Nanos};
 use crate::wire::{PathId, RefusalReason, Span, Status};
 
 /// Where a fragment is.
@@ -83,6 +83,7 @@ pub(super) enum SendAction {
 #[derive(Debug)]
 pub(super) struct SendStream {
     pub(super) generation: u16,
+    class: Class,
     paths: StreamPaths,
     cutting: SegmentationQueue,
     fragments: VecDeque<Fragment>,
@@ -107,10 +108,16 @@ pub(super) struct SendStream {
 }
 
 impl SendStream {
-    pub(super) fn new(generation: u16, measures: SegmentationLimits, paths: usize) -> Self {
+    pub(super) fn new(
+        generation: u16,
+        class: Class,
+        measures: SegmentationLimits,
+        paths: usize,
+    ) -> Self {
         Self {
             generation,
-            paths: StreamPaths::new(paths),
+            class,
+            paths: StreamPaths::new(class, paths),
             cutting: SegmentationQueue::new(measures),
             fragments: VecDeque::new(),
             base: 0,
@@ -178,8 +185,10 @@ impl SendStream {
 
     fn leave(&mut self, now: LocalNs, number: u64) -> SendAction {
         let path = self.paths.choose(now);
-        let on_path = self.paths.path_mut(path).leave(now);
-        let (is_open, at_once) = (!self.is_known, core::mem::take(&mut self.at_once));
+        let lane = self.paths.path_mut(path);
+        let (on_path, wants_answer) = (lane.leave(now), lane.wants_answer());
+        let at_once = core::mem::take(&mut self.at_once) || wants_answer;
+        let is_open = !self.is_known;
         let tail = self
             .cut
             .binary_search_by_key(&number, |cut| cut.last)
@@ -338,7 +347,7 @@ impl SendStream {
             if acknowledgement.is_marked {
                 lane.mark();
             }
-            lane.adapt(allowance);
+            lane.adapt(now, allowance);
         }
         self.end_messages(done);
     }
@@ -519,8 +528,12 @@ impl SendStream {
 
     /// Gives everything up, and begins a new stream.
     pub(super) fn give_up(&mut self, done: &mut dyn FnMut(MessageCompletion, Status)) {
-        let next =
-            Self::new(self.generation.wrapping_add(1), self.cutting.measures, self.paths.count());
+        let next = Self::new(
+            self.generation.wrapping_add(1),
+            self.class,
+            self.cutting.measures,
+            self.paths.count(),
+        );
         let old = core::mem::replace(self, Self { armed: self.armed, ..next });
         old.cut.into_iter().for_each(|cut| done(cut.ticket, Status::Flushed));
         old.cutting.waiting.into_iter().for_each(|message| done(message.ticket, Status::Flushed));
@@ -549,7 +562,7 @@ mod tests {
     fn stream(now: LocalNs, paths: usize) -> SendStream {
         let mut fabric = MemoryFabric::new(MemoryConfig::lossless(1));
         let measures = SegmentationLimits::new(fabric.wire(Rank(0)).capabilities(), 64 << 10);
-        let mut stream = SendStream::new(0, measures, paths);
+        let mut stream = SendStream::new(0, Class::Bulk, measures, paths);
         let target = MessageTarget::Inbox { head: crate::base::Head::new() };
         let body = Span { region: RegionId(0), offset: 0, length: 0 };
         let ticket = MessageCompletion { token: None, kept: None };

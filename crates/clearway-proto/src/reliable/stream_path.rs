@@ -9,6 +9,7 @@
 //! window grows, by half in its first rounds, then by one fragment; above, it shrinks in
 //! proportion, at most by half. Single losses say nothing, on networks that lose by themselves;
 //! where more than a share of a round is lost, a queue overflows, and the window shrinks too.
+//! A scavenger takes the same rounds and answers to them in its own way ([`ScavengerWindow`]).
 //!
 //! # Source
 //! Delay as the signal, with its target: Swift (SIGCOMM 2020) and LEDBAT++; the least of a round
@@ -16,9 +17,12 @@
 //! ones as the proof of a loss: RFC 9002, section 6.1.
 //!
 //! # Invariants
-//! I1. The window is never below [`WINDOW_LEAST`] nor above [`super::WINDOW`].
+//! I1. The window is never below [`WINDOW_LEAST`] nor above [`super::WINDOW`]; one fragment in a
+//!     scavenger's slowdown.
 
-use crate::base::{LocalNs, Nanos, Smoothed};
+use super::ANSWER_EVERY;
+use super::scavenger::{BASE_FOR, RoundDelay, ScavengerWindow};
+use crate::base::{Class, LocalNs, Nanos, Smoothed};
 
 /// The window of a path that nothing is known of: RFC 6928.
 const WINDOW_FIRST: u32 = 10;
@@ -50,6 +54,7 @@ const TRY_AGAIN: Nanos = Nanos::from_millis(100);
 /// A stream on one path.
 #[derive(Clone, Debug)]
 pub(super) struct StreamPath {
+    class: Class,
     window: u32,
     /// Fragments that left and are neither answered nor lost.
     pub(super) under_way: u32,
@@ -65,6 +70,8 @@ pub(super) struct StreamPath {
     half_over: LocalNs,
     round: PathRound,
     grows_fast: bool,
+    /// Has the window's place where the stream is a scavenger's.
+    scavenger: Option<ScavengerWindow>,
     /// In a row.
     timeouts: u32,
     /// While the path is down: when it is tried next.
@@ -102,9 +109,15 @@ impl PathRound {
 }
 
 impl StreamPath {
-    pub(super) const fn new() -> Self {
+    pub(super) const fn new(class: Class) -> Self {
+        let scavenger = match class {
+            Class::Scavenger => Some(ScavengerWindow::new()),
+            _ => None,
+        };
         Self {
-            window: WINDOW_FIRST,
+            class,
+            window: if scavenger.is_some() { WINDOW_LEAST } else { WINDOW_FIRST },
+            scavenger,
             under_way: 0,
             next: 0,
             answered: 0,
@@ -169,14 +182,14 @@ impl StreamPath {
         let asked = if is_answer == ProbeReply::Yes { self.asked.take() } else { None };
         self.answered = self.answered.max(asked.map_or(0, |asked| asked + REORDERED_MAX));
         if self.is_down() && is_answer == ProbeReply::Yes {
-            let Self { next, answered, under_way, is_blocked, .. } = *self;
+            let Self { class, next, answered, under_way, is_blocked, .. } = *self;
             *self = Self {
                 next,
                 answered,
                 under_way,
                 is_blocked,
                 round: PathRound::new(next),
-                ..Self::new()
+                ..Self::new(class)
             };
         }
         (self.last_heard, self.timeouts) = (now, 0);
@@ -203,6 +216,16 @@ impl StreamPath {
         }
         self.next += 1;
         self.next - 1
+    }
+
+    /// Returns whether the fragment that left last is to be answered at once: a scavenger hears
+    /// twice a round trip how long the queue is. Where its window is narrow, eight fragments that
+    /// are answered together are a queue of their own, as long as the one that it may cause.
+    pub(super) const fn wants_answer(&self) -> bool {
+        let half = if self.window < 2 { 1 } else { self.window / 2 };
+        self.scavenger.is_some()
+            && half < ANSWER_EVERY
+            && (self.next.is_multiple_of(half as u64) || self.under_way >= self.window)
     }
 
     /// Forgets a fragment that did not leave after all, or is not waited for any more.
@@ -243,7 +266,8 @@ impl StreamPath {
         let trip = trip.max(Nanos(1));
         self.round.shortest = self.round.shortest.min(trip);
         if now >= self.half_over {
-            self.half_over = now + SHORTEST_FOR;
+            let half = if self.scavenger.is_some() { BASE_FOR } else { SHORTEST_FOR };
+            self.half_over = now + half;
             self.shortest = [Nanos::MAX, self.shortest[0]];
         }
         self.shortest[0] = self.shortest[0].min(trip);
@@ -257,15 +281,30 @@ impl StreamPath {
 
     /// Adapts the window when a round is over. A queue that keeps what arrives for `allowance` is
     /// no harm.
-    pub(super) fn adapt(&mut self, allowance: Nanos) {
+    pub(super) fn adapt(&mut self, now: LocalNs, allowance: Nanos) {
         if self.answered <= self.round.end {
             return;
         }
         let round = core::mem::replace(&mut self.round, PathRound::new(self.next));
-        let target = self.shortest[0].min(self.shortest[1]).0.saturating_add(allowance.0);
+        let base = self.shortest[0].min(self.shortest[1]);
         let total = round.answered + round.lost;
         let overflows = total >= ROUND_TOLD && round.lost > total / CHANCE
             || total >= ROUND_LEAST && round.lost > total / 2;
+        if let Some(scavenger) = &mut self.scavenger {
+            scavenger.round_over(
+                now,
+                &RoundDelay {
+                    shortest: Some(round.shortest).filter(|shortest| *shortest != Nanos::MAX),
+                    base,
+                    target: allowance,
+                    was_full: round.was_full,
+                    overflows: overflows || round.is_marked,
+                },
+            );
+            self.window = scavenger.fragments();
+            return;
+        }
+        let target = base.0.saturating_add(allowance.0);
         let late = round.shortest != Nanos::MAX && round.shortest.0 > target;
         if late || overflows || round.is_marked {
             self.grows_fast = false;
@@ -338,7 +377,7 @@ mod tests {
                 }
             }
             now += Nanos::from_millis(1);
-            lane.adapt(ALLOWANCE);
+            lane.adapt(now, ALLOWANCE);
             windows.push(lane.window);
         }
         windows
@@ -348,7 +387,7 @@ mod tests {
     fn adapt__grows_until_the_queue_stands_for_the_allowance_and_stays_near() {
         // The first of each round finds an empty queue here, so a round is late only by its first:
         // the model has no queue between rounds.
-        let mut lane = StreamPath::new();
+        let mut lane = StreamPath::new(Class::Bulk);
         let windows = rounds(&mut lane, 1_000, 40, |_| false);
         assert!(windows.windows(2).all(|pair| pair[1] >= pair[0]));
         assert_eq!(*windows.last().expect("rounds"), super::super::WINDOW);
@@ -356,7 +395,7 @@ mod tests {
 
     #[test]
     fn adapt__a_round_that_was_late_as_a_whole_shrinks_the_window_in_proportion() {
-        let mut lane = StreamPath::new();
+        let mut lane = StreamPath::new(Class::Bulk);
         lane.measure(LocalNs(1), Nanos::from_micros(100));
         lane.window = 100;
         for _ in 0..100 {
@@ -365,42 +404,42 @@ mod tests {
             lane.answer(LocalNs(2), number);
         }
         lane.round.shortest = Nanos::from_micros(800);
-        lane.adapt(ALLOWANCE);
+        lane.adapt(LocalNs(1), ALLOWANCE);
         assert_eq!(lane.window, 75, "600 of 800 us");
     }
 
     #[test]
     fn adapt__one_loss_in_a_hundred_is_chance_and_one_in_ten_is_not() {
-        let mut rare = StreamPath::new();
+        let mut rare = StreamPath::new(Class::Bulk);
         let windows = rounds(&mut rare, 10_000, 30, |number| number % 100 == 99);
         assert_eq!(*windows.last().expect("rounds"), super::super::WINDOW);
-        let mut often = StreamPath::new();
+        let mut often = StreamPath::new(Class::Bulk);
         let windows = rounds(&mut often, 10_000, 30, |number| number % 10 == 9);
         assert!(windows.iter().all(|window| *window < 64), "{windows:?}");
     }
 
     #[test]
     fn adapt__most_of_a_short_round_lost_shrinks_the_window_to_what_arrives() {
-        let mut lane = StreamPath::new();
+        let mut lane = StreamPath::new(Class::Bulk);
         let windows = rounds(&mut lane, 10_000, 12, |number| number % 5 != 0);
         assert!(windows.last().is_some_and(|window| *window < WINDOW_FIRST), "{windows:?}");
     }
 
     #[test]
     fn adapt__a_window_that_was_never_full_does_not_grow() {
-        let mut lane = StreamPath::new();
+        let mut lane = StreamPath::new(Class::Bulk);
         for _ in 0..50 {
             let number = lane.leave(LocalNs(1));
             lane.measure(LocalNs(1), Nanos::from_micros(100));
             lane.answer(LocalNs(1), number);
-            lane.adapt(ALLOWANCE);
+            lane.adapt(LocalNs(1), ALLOWANCE);
         }
         assert_eq!(lane.window, WINDOW_FIRST);
     }
 
     #[test]
     fn hear__a_path_that_was_down_begins_anew_with_numbers_that_go_on() {
-        let mut lane = StreamPath::new();
+        let mut lane = StreamPath::new(Class::Bulk);
         let number = lane.leave(LocalNs(1));
         lane.measure(LocalNs(1), Nanos::from_micros(100));
         lane.window = 99;
@@ -418,7 +457,7 @@ mod tests {
 
     #[test]
     fn patience__doubles_and_has_an_end() {
-        let mut lane = StreamPath::new();
+        let mut lane = StreamPath::new(Class::Bulk);
         lane.measure(LocalNs(1), Nanos::from_micros(100));
         let first = lane.patience(Nanos::ZERO);
         assert_eq!(first, PATIENCE_LEAST);
@@ -430,7 +469,7 @@ mod tests {
 
     #[test]
     fn hear__what_left_before_the_first_question_is_lost_when_one_is_answered() {
-        let mut lane = StreamPath::new();
+        let mut lane = StreamPath::new(Class::Bulk);
         let numbers: [u64; 4] = core::array::from_fn(|i| {
             if i >= 2 {
                 lane.ask(LocalNs(1));
@@ -445,7 +484,7 @@ mod tests {
 
     #[test]
     fn is_overtaken__by_three_later_ones() {
-        let mut lane = StreamPath::new();
+        let mut lane = StreamPath::new(Class::Bulk);
         let numbers: [u64; 5] = core::array::from_fn(|_| lane.leave(LocalNs(1)));
         lane.answer(LocalNs(1), numbers[2]);
         assert!(!lane.is_overtaken(numbers[0]));

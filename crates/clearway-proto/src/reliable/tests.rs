@@ -13,6 +13,7 @@ use crate::wire::{
     Arrival, Destination, Operation, OperationKind, Out, PathId, PostOutcome, RefusalReason, Wire,
 };
 
+mod bottleneck;
 mod live;
 mod rails;
 mod reuse;

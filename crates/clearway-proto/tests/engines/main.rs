@@ -7,3 +7,4 @@ mod queue;
 mod staging;
 mod teams;
 mod timeslice_node;
+mod yielding;

@@ -2,8 +2,8 @@
 //! with.
 //!
 //! `reliable_bench ROLE LOCAL PEER MIB`, both addresses as IP:PORT, several with commas between
-//! them for as many rails; ROLE one of `send`, `receive` (writes of 64 KiB over a reliable wire;
-//! `send-unchecked`, `receive-unchecked` without looking at the bytes) `send-two-wires`,
+//! them for as many rails; ROLE one of `send`, `receive` (writes of 64 KiB over a reliable wire, in
+//! class bulk; `send-scavenger` in class scavenger; `send-unchecked`, `receive-unchecked` without looking at the bytes) `send-two-wires`,
 //! `receive-two-wires` over libfabric and UDP at once; and `tcp-send`, `tcp-send-cubic`,
 //! `tcp-receive`. The end that receives says `ready` first; each result is one line of `name value`
 //! pairs: seconds from the first byte sent to the last one known to be there, seconds of this end's
@@ -14,7 +14,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
 
-use clearway_proto::base::{LocalNs, Nanos, Rank};
+use clearway_proto::base::{Class, LocalNs, Nanos, Rank};
 use clearway_proto::reliable::{ReliableWire, StreamConfig};
 use clearway_proto::wire::{Operation, PostOutcome, Wire, forward_wire};
 use clearway_runtime::clock;
@@ -38,9 +38,10 @@ fn main() -> TransferResult {
     let ends = RailAddresses { local: addresses(local)?, peer: addresses(peer)? };
     let count = (mib.parse::<u64>()? << 20) / u64::from(MESSAGE);
     match role.as_str() {
-        "send" => send(&mut open(0, &ends, |wire| wire)?, count),
+        "send" => send(&mut open(0, &ends, |wire| wire)?, Class::Bulk, count),
+        "send-scavenger" => send(&mut open(0, &ends, |wire| wire)?, Class::Scavenger, count),
         "receive" => receive(&mut open(1, &ends, |wire| wire)?, count, say_ready),
-        "send-unchecked" => send(&mut open(0, &ends, UncheckedWire)?, count),
+        "send-unchecked" => send(&mut open(0, &ends, UncheckedWire)?, Class::Bulk, count),
         "receive-unchecked" => receive(&mut open(1, &ends, UncheckedWire)?, count, say_ready),
         "tcp-send" => tcp_send(ends.peer[0], count, None),
         "tcp-send-cubic" => tcp_send(ends.peer[0], count, Some(b"cubic")),

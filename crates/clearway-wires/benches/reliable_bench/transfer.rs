@@ -25,7 +25,11 @@ pub(super) fn summarize(begin: LocalNs, used: Nanos, sent: u64, gap: Nanos) -> T
 }
 
 /// Writes `count` messages into the peer's memory.
-pub(super) fn send<W: Waitable>(wire: &mut ReliableWire<W>, count: u64) -> TransferResult {
+pub(super) fn send<W: Waitable>(
+    wire: &mut ReliableWire<W>,
+    class: Class,
+    count: u64,
+) -> TransferResult {
     let region = wire.register(Bytes(u64::from(MESSAGE))).map_err(|missing| missing.to_string())?;
     let bytes = wire.region_mut(region).ok_or("registered")?;
     bytes.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i ^ i >> 9) as u8);
@@ -35,7 +39,7 @@ pub(super) fn send<W: Waitable>(wire: &mut ReliableWire<W>, count: u64) -> Trans
     while done < count {
         while posted < count && posted - done < WINDOW {
             let into = RemoteSpan { region, offset: 0 };
-            let (path, class, token) = (PathId(0), Class::Bulk, Some(Token(posted)));
+            let (path, token) = (PathId(0), Some(Token(posted)));
             let write = Operation::Write {
                 to: Rank(1),
                 path,

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddrV4, TcpListener, TcpStream};
 
 use clearway_ofi::{OfiConfig, OfiPort, OfiWire, ProviderInterface, Trust};
-use clearway_proto::base::Rank;
+use clearway_proto::base::{Class, Rank};
 use clearway_proto::reliable::{ReliableWire, StreamConfig};
 use clearway_runtime::multipath::MultipathWire;
 use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
@@ -29,7 +29,7 @@ pub(super) fn send(local: SocketAddrV4, peer: SocketAddrV4, count: u64) -> Trans
     let mut end = open(0, [local, peer], &mut stream)?;
     // The receiver has its memory.
     stream.read_exact(&mut [0])?;
-    transfer::send(&mut end, count)
+    transfer::send(&mut end, Class::Bulk, count)
 }
 
 /// Receives `count` writes at `local` from `peer`.
