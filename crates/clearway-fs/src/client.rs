@@ -13,6 +13,7 @@ use crate::FsError;
 use crate::control::{
     CONTROL_XATTR, ControlPath, ControlRequest, ControlResponse, SocketPath, read_line, write_line,
 };
+use crate::log_directory::CONTROL_NAME;
 
 /// Bytes of the longest path (`PATH_MAX`).
 const SOCKET_PATH_MAX: usize = 4096;
@@ -51,6 +52,11 @@ impl ControlClient {
             }
         }
         Err(FsError::NotMounted { path: path.to_owned() })
+    }
+
+    /// Returns the client of the process that has the log in a directory.
+    pub fn of_log(log: &Path) -> Self {
+        Self { mounted_on: log.to_owned(), socket: log.join(CONTROL_NAME) }
     }
 
     /// Sends a request, and gives each response but the last to `take`.

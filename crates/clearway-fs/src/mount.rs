@@ -399,7 +399,10 @@ pub fn is_left_behind(path: &Path) -> bool {
 }
 
 /// Unmounts what is mounted on `path`, at the latest when nobody uses it any more.
-fn detach(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// The system's.
+pub fn detach(path: &Path) -> io::Result<()> {
     unmount_with(path, rustix::mount::UnmountFlags::DETACH, "-uz")
 }
 

@@ -1,7 +1,8 @@
 //! What every rank of a joined job can do, whichever way it was joined.
 
 use std::fmt;
-use std::process;
+use std::os::fd::OwnedFd;
+use std::process::{self, Command};
 use std::thread;
 use std::time::Duration;
 
@@ -38,11 +39,48 @@ pub(super) trait JobLink: fmt::Debug + Send {
     fn go_on_without_lost(&mut self) -> bool {
         false
     }
+    /// Leaves the launcher to a program that this process starts.
+    fn hand_over(&mut self) -> Result<HandOver, LaunchError> {
+        Ok(HandOver { has_barriers: true, share: ProgramShare::default() })
+    }
     /// Leaves in order.
     fn finish(self: Box<Self>) -> Result<(), LaunchError>;
     /// Tells the launcher, as far as it can be told, that the job failed; the caller ends the
     /// process.
     fn abort(&mut self, code: i32, sentence: &str);
+}
+
+/// What a launcher is like for a process that left it to a program.
+#[derive(Debug)]
+pub(super) struct HandOver {
+    /// The process has barriers nevertheless.
+    pub(super) has_barriers: bool,
+    pub(super) share: ProgramShare,
+}
+
+/// What a program needs to use the launcher as the rank of the process that starts it.
+#[derive(Debug, Default)]
+pub struct ProgramShare {
+    /// Names and values of variables.
+    pub(super) variables: &'static [(&'static str, &'static str)],
+    /// A descriptor to inherit, and the variable with its number.
+    pub(super) descriptor: Option<(&'static str, OwnedFd)>,
+}
+
+impl ProgramShare {
+    /// Gives it to the program that `command` starts, and to no other.
+    ///
+    /// # Errors
+    /// The system has no room for a descriptor.
+    pub fn give_to(&self, command: &mut Command) -> Result<(), LaunchError> {
+        command.envs(self.variables.iter().copied());
+        if let Some((name, descriptor)) = &self.descriptor {
+            let number = descriptor.try_clone().and_then(|copy| calls::pass_on(command, copy));
+            let number = number.map_err(LaunchError::system("leave the launcher to a program"))?;
+            command.env(name, number.to_string());
+        }
+        Ok(())
+    }
 }
 
 /// A joined job. Exchanges and barriers are collective: all ranks call the same ones in the same
@@ -177,6 +215,18 @@ impl Job {
         {
             stand_in.dismiss();
         }
+    }
+
+    /// Leaves the launcher to a program that this process starts, as this rank, and returns what to
+    /// give it. There are no exchanges behind it, and [`barrier`](Self::barrier) waits for nobody
+    /// where the launcher made the barriers.
+    ///
+    /// # Errors
+    /// The launcher failed.
+    pub fn hand_over(&mut self) -> Result<ProgramShare, LaunchError> {
+        let HandOver { has_barriers, share } = self.link.hand_over()?;
+        self.has_barriers &= has_barriers;
+        Ok(share)
     }
 
     /// Returns when every rank has called it.

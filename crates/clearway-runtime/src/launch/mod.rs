@@ -49,7 +49,7 @@ use std::time::Duration;
 pub use error::LaunchError;
 pub use error_output::escaped;
 pub use here::{HereOptions, StandardInput, start_here};
-pub use job::{Credential, Job};
+pub use job::{Credential, Job, ProgramShare};
 pub use remote::{ExitReason, RemoteProcess, quoted, ssh_command};
 pub use send::RemoteInput;
 pub use start::{SshOptions, start_apart_over_ssh, start_over_ssh};
@@ -78,6 +78,21 @@ pub struct JoinOptions {
     pub pmix_library: Option<PathBuf>,
     /// The way in which this process ends with its job.
     pub ending: JobEndAction,
+    /// The user of the launcher's own ways of meeting.
+    pub launcher: LauncherUse,
+}
+
+/// Says who meets by the launcher's own ways: each rank can do so once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LauncherUse {
+    /// This process.
+    #[default]
+    Own,
+    /// A program that this process starts, as the same rank: MPI, for instance. This process then
+    /// meets the others over TCP where Slurm started them, and elsewhere gives the launcher back
+    /// with [`Job::hand_over`]. Over TCP the end of another rank does not end it: it has that program
+    /// to end first.
+    Program,
 }
 
 /// Says how a process ends when its job ends under it, because another rank failed or the starter
@@ -105,6 +120,7 @@ impl Default for JoinOptions {
             patience: Duration::from_secs(60),
             pmix_library: None,
             ending: JobEndAction::Exit,
+            launcher: LauncherUse::Own,
         }
     }
 }
@@ -183,6 +199,15 @@ const WAYS: [JoinAttempt; 4] = [
     ("ssh", ssh::join),
 ];
 
+/// Returns the ways, in the order tried where `options` says for whom the launcher is.
+fn ways(environment: &Environment, options: &JoinOptions) -> [JoinAttempt; 4] {
+    let mut ways = WAYS;
+    if options.launcher == LauncherUse::Program && slurm::is_own_step(environment) {
+        ways.rotate_left(2);
+    }
+    ways
+}
+
 /// Joins the job that this process was started for.
 ///
 /// Call it once, early, before threads start programs of their own.
@@ -198,7 +223,7 @@ pub fn join(options: &JoinOptions) -> Result<Job, LaunchError> {
         notes.push(format!("nobody stands in for this rank: {error}"));
         None
     });
-    for (name, way) in WAYS {
+    for (name, way) in ways(&environment, options) {
         match way(&environment, options) {
             Ok(joined) => {
                 let stand_in = stand_in.and_then(|stand_in| stand_in.kept_for(&joined.method));

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use super::calls::{FenceCollection, PmixIdentity, PmixLibrary, PmixStatus};
 use super::environment::Environment;
-use super::job::JobLink;
+use super::job::{HandOver, JobLink, ProgramShare};
 use super::{
     EXCHANGE_MAX, JoinFailure, JoinMethod, JoinOptions, JoinedJob, LaunchError, RANKS_MAX,
 };
@@ -40,6 +40,11 @@ const MAJORS: std::ops::RangeInclusive<u32> = 4..=5;
 
 /// The longest wait for the launcher to take an abort: this process ends anyway.
 const ABORT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a program needs that connects beside this process as the same rank: the library's store in
+/// shared memory has one reader for each rank (4.2.2: `MPI_Init` does not find the local rank), so the
+/// values come by messages.
+const OF_PROGRAM: [(&str, &str); 1] = [("PMIX_GDS_MODULE", "hash")];
 
 /// Joins when `PMIX_NAMESPACE` and `PMIX_RANK` are there.
 pub(super) fn join(
@@ -181,6 +186,12 @@ impl JobLink for PmixLink {
 
     fn barrier(&mut self) -> Result<(), LaunchError> {
         self.request(PmixRequest::Barrier, "a barrier of all ranks").map(drop)
+    }
+
+    fn hand_over(&mut self) -> Result<HandOver, LaunchError> {
+        // The server takes the program for a part of this rank, as long as this process stays.
+        let share = ProgramShare { variables: &OF_PROGRAM, descriptor: None };
+        Ok(HandOver { has_barriers: false, share })
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), LaunchError> {

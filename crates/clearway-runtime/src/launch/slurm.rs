@@ -26,7 +26,9 @@ use super::rendezvous::frame::MemberKey;
 use super::rendezvous::hub::{Hub, JobFailure, MemberKeys};
 use super::rendezvous::hub_server::HubServer;
 use super::rendezvous::member::{EndSource, JoinClaim, MemberLink};
-use super::{JoinFailure, JoinMethod, JoinOptions, JoinedJob, LaunchError, RANKS_MAX, hostlist};
+use super::{
+    JoinFailure, JoinMethod, JoinOptions, JoinedJob, LaunchError, LauncherUse, RANKS_MAX, hostlist,
+};
 
 /// Ports tried, should others use the first ones.
 const TRIES: u32 = 8;
@@ -51,6 +53,18 @@ struct SlurmStep {
     rank: u32,
     size: u32,
     first: String,
+}
+
+/// Returns whether Slurm itself started this process as a rank, and not a launcher that runs in a
+/// step of one process for each node.
+pub(super) fn is_own_step(environment: &Environment) -> bool {
+    let Ok(step) = SlurmStep::read(environment) else { return false };
+    let agrees = |names: &[&str], own: u32| {
+        let mut said = names.iter().filter_map(|name| environment.get(name));
+        said.all(|said| said.trim() == own.to_string())
+    };
+    agrees(&["PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"], step.rank)
+        && agrees(&["PMI_SIZE", "OMPI_COMM_WORLD_SIZE"], step.size)
 }
 
 impl SlurmStep {
@@ -79,8 +93,13 @@ impl SlurmStep {
         (0..TRIES).map(move |i| (PORT_FIRST + (begin + i * STRIDE) % PORTS) as u16)
     }
 
-    fn key(&self) -> MemberKey {
-        MemberKey::new(format!("clearway, step {} of job {}", self.step, self.job).as_bytes())
+    /// Returns the key of a hub. A program that this process starts can have a hub of its own.
+    fn key(&self, launcher: LauncherUse) -> MemberKey {
+        let whose = match launcher {
+            LauncherUse::Own => "clearway",
+            LauncherUse::Program => "clearway around a program",
+        };
+        MemberKey::new(format!("{whose}, step {} of job {}", self.step, self.job).as_bytes())
     }
 }
 
@@ -91,7 +110,8 @@ pub(super) fn join(
 ) -> Result<JoinedJob, JoinFailure> {
     let step = SlurmStep::read(environment)?;
     let host = environment.get("SLURMD_NODENAME").unwrap_or_else(host_name);
-    let claim = JoinClaim { rank: step.rank, size: step.size, host, key: step.key() };
+    let claim =
+        JoinClaim { rank: step.rank, size: step.size, host, key: step.key(options.launcher) };
     let link: Box<dyn JobLink> = if step.rank == 0 {
         Box::new(HubLink::open(&step, &claim, options)?)
     } else {
@@ -120,9 +140,12 @@ fn join_hub(
 ) -> Result<MemberLink, LaunchError> {
     let begun = Instant::now();
     let addresses = resolve(vec![step.first.clone()], step.ports().collect(), options.patience)?;
-    // When the hub tells, rank 0 says it for all.
-    let ending = options.ending;
+    let (ending, launcher) = (options.ending, options.launcher);
     let on_end = move |end: &JobFailure, source| {
+        if launcher == LauncherUse::Program {
+            return;
+        }
+        // When the hub tells, rank 0 says it for all.
         job::end_process(
             ending,
             end.code,
@@ -195,12 +218,17 @@ impl HubLink {
             );
             LaunchError::Launcher { method: "rendezvous", what }
         })?;
-        let hub = Hub::new(step.size, MemberKeys::Shared(step.key()), options.patience);
+        let hub =
+            Hub::new(step.size, MemberKeys::Shared(step.key(options.launcher)), options.patience);
         let hub_server = HubServer::open(listener, hub)?;
         let near = SocketAddr::from((Ipv4Addr::LOCALHOST, hub_server.address().port()));
         let hub_server = Arc::new(Mutex::new(hub_server));
-        let (others, ending) = (Arc::clone(&hub_server), options.ending);
+        let (others, ending, launcher) =
+            (Arc::clone(&hub_server), options.ending, options.launcher);
         let on_end = move |end: &JobFailure, _| {
+            if launcher == LauncherUse::Program {
+                return;
+            }
             wait_for_others(&others);
             job::end_process(ending, end.code, Some(&end.sentence))
         };

@@ -32,6 +32,7 @@ use super::mount_metrics::{MountMetrics, RemoteMountMetrics};
 use crate::mechanism::staging::log_flags::LogFlags;
 use crate::mechanism::staging::service::{MountConnector, ServerAddress};
 use crate::run::exit::Exit;
+use crate::run::key_file;
 use crate::run::metrics::{MetricSource, MetricsAddress, MetricsListener};
 
 /// What the process of a mount prints when the mount works.
@@ -163,7 +164,7 @@ impl Serving {
                     directory,
                     memory: flags.log.memory.0,
                 };
-                let connector = Box::new(MountConnector::new(server, key, far)?);
+                let connector = Box::new(MountConnector::new(server, key_file::key(key)?, far));
                 Ok(Self::Remote(RemoteMounted::open(&options, connector, reporter)?))
             }
         }

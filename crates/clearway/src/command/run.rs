@@ -21,7 +21,7 @@ use crate::report::model::{Report, RunOutcome};
 use crate::report::terminal::ColourMode;
 use crate::report::{diff, place_comparison, store, terminal};
 use crate::run::exit::Exit;
-use crate::run::job::{CoordinatedJob, JobRole, JobSpec, LossPolicy, SealingPolicy, SshHosts};
+use crate::run::job::{CoordinatedJob, JobRole, JobSpec, SealingPolicy, SshHosts};
 use crate::run::venue::{self, JobVenue, LaunchSpec};
 use crate::run::{self, CompletedParts, RunSpec, VenueKind};
 use crate::scenario::{self, Fabric, Scenario, Section};
@@ -76,19 +76,14 @@ impl<'a> JobFlags<'a> {
     pub(super) fn order(&self) -> Result<JobSpec> {
         let wire = self.given.map_or(Ok(WireRequest::AUTO), JobArguments::wire_request)?;
         let Some(given) = self.given else {
-            return Ok(JobSpec {
-                sealing: SealingPolicy::Sealed,
-                wire,
-                losses: LossPolicy::EndJob,
-                hosts: None,
-            });
+            return Ok(JobSpec { wire, ..JobSpec::LAUNCHED });
         };
         let sealing = if given.insecure { SealingPolicy::Insecure } else { SealingPolicy::Sealed };
         let hosts = given
             .hostfile
             .as_ref()
             .map(|path| SshHosts::read(path, given.remote_program.as_deref()));
-        Ok(JobSpec { sealing, wire, losses: LossPolicy::EndJob, hosts: hosts.transpose()? })
+        Ok(JobSpec { sealing, wire, hosts: hosts.transpose()?, ..JobSpec::LAUNCHED })
     }
 }
 
@@ -368,13 +363,7 @@ fn measure_rate(venue: &mut JobVenue, site: &CoordinatedJob) -> Result<MeasuredR
 
 /// Brings the ranks of a job together, as any run does first, and nothing more.
 pub(crate) fn gather() -> Result<Exit> {
-    let order = JobSpec {
-        sealing: SealingPolicy::Sealed,
-        wire: WireRequest::AUTO,
-        losses: LossPolicy::EndJob,
-        hosts: None,
-    };
-    across(&order, |site| {
+    across(&JobSpec::LAUNCHED, |site| {
         venue::open_job(Some(site), &LaunchSpec::new::<CongestionProtocol>(0)).map(|_| Exit::Good)
     })
 }

@@ -17,6 +17,7 @@ use clearway_proto::stats::{Quantile, QuantileValue};
 use clearway_runtime::launch::escaped;
 
 use super::{json_text, print};
+use crate::mechanism::staging::job::{self, NodeMountFlags, ProgramWords, StageJobFlags};
 use crate::mechanism::staging::service::{ServeFlags, serve};
 use crate::run::exit::Exit;
 
@@ -25,6 +26,19 @@ use crate::run::exit::Exit;
 pub(crate) enum StageCommand {
     /// Serve a log and its store to mounts of other hosts, until a signal ends it.
     Serve(Box<ServeFlags>),
+    /// Run a program with a mount of its own job on each node, started by srun, mpirun or alone.
+    ///
+    /// The first task serves the log, the first task of each node mounts it, and all tasks run the
+    /// program with CLEARWAY_STAGE in its environment, which names the mount. When all programs have
+    /// ended, the command waits until the backing directory has everything, and takes mounts and
+    /// server away. Its exit status is that of the program.
+    Job(Box<StageJobFlags>),
+    /// Is the mount of a node of `stage job`; started by the program itself.
+    #[command(hide = true)]
+    JobMount(NodeMountFlags),
+    /// Holds the program of a task of `stage job`; started by the program itself.
+    #[command(hide = true)]
+    JobProgram(ProgramWords),
     /// Show the space, memory, classes and drain of a mount.
     Status {
         /// Name a path on the mount.
@@ -129,6 +143,9 @@ impl std::str::FromStr for ClassChoice {
 pub(crate) fn command(command: StageCommand) -> Result<Exit> {
     match command {
         StageCommand::Serve(flags) => return serve(&flags),
+        StageCommand::Job(flags) => return job::run(&flags),
+        StageCommand::JobMount(flags) => return job::serve_mount(&flags),
+        StageCommand::JobProgram(words) => return job::hold_program(&words),
         StageCommand::Status { path, json } => status(&path, json)?,
         StageCommand::Ls(flags) => show(&flags, |paths| ControlRequest::Ls { paths })?,
         StageCommand::Stat(flags) => show(&flags, |paths| ControlRequest::Stat { paths })?,

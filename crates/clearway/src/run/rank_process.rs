@@ -26,7 +26,7 @@ use super::session::Protocol;
 
 /// Where a rank between machines finds its job's secret: never on a connection, and no other user
 /// can read it there.
-pub(super) const SECRET_VARIABLE: &str = "CLEARWAY_JOB_SECRET";
+pub(crate) const SECRET_VARIABLE: &str = "CLEARWAY_JOB_SECRET";
 /// The longest line a coordinator sends: a phase of a thousand ranks with all their flows takes a
 /// tenth of this.
 const LINE_MAX: usize = 1 << 20;

@@ -85,7 +85,7 @@ impl ClusterDirectory {
     }
 
     /// Waits for the process with `word` in its command line and the environment of `rank`.
-    fn wait_for_one(&self, word: &str, rank: u32) -> Pid {
+    pub(crate) fn wait_for_one(&self, word: &str, rank: u32) -> Pid {
         let names = ["SLURM_PROCID", "PMIX_RANK", "PMI_RANK"].map(|name| format!("{name}={rank}"));
         let is_rank = |process: &FoundProcess| {
             let environment =

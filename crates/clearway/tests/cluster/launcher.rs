@@ -99,13 +99,13 @@ impl ClusterLauncher<'_> {
     }
 
     /// The launcher, of all ranks; what they run comes behind it.
-    fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).args(["-n", RANKS]);
         command
     }
 
-    fn spawn(&self, mut command: Command) -> Child {
+    pub(crate) fn spawn(&self, mut command: Command) -> Child {
         // Without these Open MPI and PRRTE refuse to run for root.
         for family in ["OMPI", "PRTE"] {
             command.env(format!("{family}_ALLOW_RUN_AS_ROOT"), "1");

@@ -2,11 +2,13 @@
 //! of any of them ends all.
 #![allow(non_snake_case)] // tests are named function__case
 
+mod burst_buffer;
 mod directory;
 mod launcher;
 #[path = "../commands/processes.rs"]
 mod processes;
 mod slurm;
+mod staging;
 
 use std::fs;
 

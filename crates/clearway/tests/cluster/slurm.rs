@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clearway_lab::{Lab, LabSpec, Topology, permission};
@@ -17,6 +18,10 @@ use clearway_proto::base::{BitsPerSec, Rank};
 
 use super::directory::{ClusterDirectory, DEADLINE};
 use super::launcher::{ClusterLauncher, program};
+
+/// One at a time: ranks that measure, and ranks that are missed when they are silent, need the
+/// processors.
+static ONE: Mutex<()> = Mutex::new(());
 
 /// Where Debian and others keep Slurm's plug-ins.
 const PLUGINS: [&str; 3] = [
@@ -64,12 +69,19 @@ pub(crate) struct SlurmCluster {
     srun: PathBuf,
     configuration: PathBuf,
     daemons: Vec<Child>,
+    /// Its turn; the last field, because it ends last.
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl SlurmCluster {
     /// Starts it in the directory of `ground`; nothing, and the reason printed, where that cannot
     /// be done.
     pub(crate) fn start(site: &ClusterDirectory) -> Option<Self> {
+        Self::start_with(site, "")
+    }
+
+    /// The same, with `more` lines in its configuration.
+    pub(crate) fn start_with(site: &ClusterDirectory, more: &str) -> Option<Self> {
         if !nix::unistd::geteuid().is_root() {
             eprintln!("skipped: a Slurm of two nodes needs root");
             return None;
@@ -77,9 +89,10 @@ impl SlurmCluster {
         let [srun, sinfo, controller, node, munge] =
             ["srun", "sinfo", "slurmctld", "slurmd", "munged"].map(program);
         let (srun, sinfo, controller, node, munge) = (srun?, sinfo?, controller?, node?, munge?);
+        let turn = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let lab = lab()?;
-        let configuration = write_files(site.directory(), &lab);
-        let mut slurm = Self { lab, srun, configuration, daemons: Vec::new() };
+        let configuration = write_files(site.directory(), &lab, more);
+        let mut slurm = Self { lab, srun, configuration, daemons: Vec::new(), _turn: turn };
         let munge = format!("{} {}", munge.display(), munge_arguments(site.directory()));
         let controller = format!("{munge} & {} -D -c", controller.display());
         slurm.serve(site.directory(), Rank(0), "ctl", &controller);
@@ -90,12 +103,20 @@ impl SlurmCluster {
         Some(slurm)
     }
 
+    /// Whether Slurm came with a plug-in; says so where it did not.
+    pub(crate) fn has_plugin(name: &str) -> bool {
+        let is_there = PLUGINS.iter().any(|place| Path::new(place).join(name).exists());
+        if !is_there {
+            eprintln!("skipped: this Slurm has no {name}");
+        }
+        is_there
+    }
+
     /// `srun` with the plug-in `way`, on both nodes; nothing, and the reason printed, where Slurm
     /// came without it.
     pub(crate) fn launcher(&self, way: &str, method: &'static str) -> Option<ClusterLauncher<'_>> {
         let plugin = format!("mpi_{way}.so");
-        if !PLUGINS.iter().any(|place| Path::new(place).join(&plugin).exists()) {
-            eprintln!("skipped: this Slurm has no {plugin}");
+        if !Self::has_plugin(&plugin) {
             return None;
         }
         if way == "pmix"
@@ -184,7 +205,7 @@ fn lab() -> Option<Lab> {
 }
 
 /// Writes what the daemons read; the path of the configuration.
-fn write_files(directory: &Path, lab: &Lab) -> PathBuf {
+fn write_files(directory: &Path, lab: &Lab, more: &str) -> PathBuf {
     for name in ["state", "tmp", "run/munge"] {
         fs::create_dir_all(directory.join(name)).expect("a directory");
     }
@@ -194,7 +215,8 @@ fn write_files(directory: &Path, lab: &Lab) -> PathBuf {
     fs::set_permissions(&key_path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
         .expect("private");
     let mut hosts = "127.0.0.1 localhost\n".to_owned();
-    let mut text = CONFIGURATION.replace("{directory}", &directory.display().to_string());
+    let mut text =
+        format!("{CONFIGURATION}{more}").replace("{directory}", &directory.display().to_string());
     for (name, place, host) in [("ctl", "{controller}", 0), ("n1", "{n1}", 1), ("n2", "{n2}", 2)] {
         let address = lab.hosts()[host].address.to_string();
         writeln!(hosts, "{address} {name}").expect("written");

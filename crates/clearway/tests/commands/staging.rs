@@ -4,9 +4,11 @@
 mod differential;
 mod drained;
 mod hung;
+mod job;
 mod kills;
 mod metrics;
 mod served;
+mod slurm_scripts;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

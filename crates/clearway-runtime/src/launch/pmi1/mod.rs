@@ -16,25 +16,29 @@ mod text;
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use super::calls;
 use super::environment::Environment;
+use super::job::ProgramShare;
 use super::send::send_all;
 use super::{JoinFailure, JoinMethod, JoinOptions, JoinedJob, LaunchError, RANKS_MAX};
 use session::{LineChannel, Pmi1Session};
 
 /// The name in errors.
 const METHOD: &str = "PMI-1";
+/// The variable with the number of the descriptor.
+const DESCRIPTOR: &str = "PMI_FD";
 
 /// Joins when `PMI_FD` is there.
 pub(super) fn join(
     environment: &Environment,
     options: &JoinOptions,
 ) -> Result<JoinedJob, JoinFailure> {
-    if environment.get("PMI_FD").is_none() {
+    if environment.get(DESCRIPTOR).is_none() {
         return Err(JoinFailure::Absent("no PMI_FD in the environment"));
     }
-    let descriptor = environment.number("PMI_FD")?;
+    let descriptor = environment.number(DESCRIPTOR)?;
     let (rank, size) = (environment.number("PMI_RANK")?, environment.number("PMI_SIZE")?);
     if rank >= size || size > RANKS_MAX {
         return Err(JoinFailure::Failed(format!(
@@ -52,23 +56,40 @@ pub(super) fn join(
 #[derive(Debug)]
 struct LauncherSocket {
     lines: BufReader<UnixStream>,
-    patience: std::time::Duration,
+    patience: Duration,
 }
 
 impl LauncherSocket {
     fn new(socket: UnixStream, options: &JoinOptions) -> Result<Self, LaunchError> {
-        let patience = options.patience;
-        let bounded = |socket: &UnixStream| {
-            socket.set_nonblocking(false)?;
-            socket.set_read_timeout(Some(patience))?;
-            socket.set_write_timeout(Some(patience))
-        };
-        bounded(&socket).map_err(LaunchError::system("set a time limit on PMI_FD"))?;
-        Ok(Self { lines: BufReader::new(socket), patience })
+        let lines = BufReader::new(socket);
+        let socket = Self { lines, patience: options.patience };
+        let is_blocking = socket.lines.get_ref().set_nonblocking(false);
+        is_blocking.map_err(LaunchError::system("wait for PMI_FD"))?;
+        socket.limit(Some(socket.patience))?;
+        Ok(socket)
+    }
+
+    /// Limits how long each line may take. The limit is that of the socket, for all who have it.
+    fn limit(&self, patience: Option<Duration>) -> Result<(), LaunchError> {
+        let socket = self.lines.get_ref();
+        let set =
+            socket.set_read_timeout(patience).and_then(|()| socket.set_write_timeout(patience));
+        set.map_err(LaunchError::system("set a time limit on PMI_FD"))
     }
 }
 
 impl LineChannel for LauncherSocket {
+    fn lend(&mut self) -> Result<ProgramShare, LaunchError> {
+        self.limit(None)?;
+        let copy = self.lines.get_ref().try_clone();
+        let copy = copy.map_err(LaunchError::system("leave PMI_FD to a program"))?;
+        Ok(ProgramShare { variables: &[], descriptor: Some((DESCRIPTOR, copy.into())) })
+    }
+
+    fn take_back(&mut self) -> Result<(), LaunchError> {
+        self.limit(Some(self.patience))
+    }
+
     fn send_line(&mut self, request: &str) -> Result<(), LaunchError> {
         send_all(self.lines.get_ref(), request.as_bytes())
             .map_err(LaunchError::system("write to PMI_FD"))

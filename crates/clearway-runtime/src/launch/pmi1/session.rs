@@ -5,13 +5,17 @@
 //! of them again in full pages, so that the others get few long values instead of many short ones.
 //! Keys carry the number of the exchange, because nothing can be put twice.
 
-use super::super::job::JobLink;
+use super::super::job::{HandOver, JobLink, ProgramShare};
 use super::super::{EXCHANGE_MAX, LaunchError};
 use super::pages::{self, PageAssembly};
 use super::text::{self, Pmi1Reply};
 
 /// Lines to the launcher and from it.
 pub(super) trait LineChannel: std::fmt::Debug + Send {
+    /// Lets a program that this process starts exchange lines.
+    fn lend(&mut self) -> Result<ProgramShare, LaunchError>;
+    /// Ends what [`lend`](Self::lend) began: that program has ended.
+    fn take_back(&mut self) -> Result<(), LaunchError>;
     /// Sends a whole line.
     fn send_line(&mut self, request: &str) -> Result<(), LaunchError>;
     /// Reads the next line; `what` is what it will mean.
@@ -33,12 +37,15 @@ pub(super) struct Pmi1Session<L> {
     /// Characters of a value.
     room: usize,
     exchanges: u32,
+    /// A program exchanges lines as this rank.
+    is_lent: bool,
 }
 
 impl<L: LineChannel> Pmi1Session<L> {
     /// Greets the launcher.
     pub(super) fn start(lines: L, rank: u32, size: u32) -> Result<Self, LaunchError> {
-        let mut session = Self { lines, rank, size, space: String::new(), room: 0, exchanges: 0 };
+        let mut session =
+            Self { lines, rank, size, space: String::new(), room: 0, exchanges: 0, is_lent: false };
         let version = [("pmi_version", "1"), ("pmi_subversion", "1")];
         session
             .request("init", &version, "response_to_init", "the launcher's greeting", |_| Ok(()))?;
@@ -129,8 +136,20 @@ impl<L: LineChannel> JobLink for Pmi1Session<L> {
         self.request("barrier_in", &[], "barrier_out", "a barrier of all ranks", |_| Ok(()))
     }
 
+    fn hand_over(&mut self) -> Result<HandOver, LaunchError> {
+        let share = self.lines.lend()?;
+        self.is_lent = true;
+        Ok(HandOver { has_barriers: false, share })
+    }
+
     fn finish(mut self: Box<Self>) -> Result<(), LaunchError> {
-        self.request("finalize", &[], "finalize_ack", "the launcher's farewell", |_| Ok(()))
+        if self.is_lent {
+            self.lines.take_back()?;
+        }
+        let farewell =
+            self.request("finalize", &[], "finalize_ack", "the launcher's farewell", |_| Ok(()));
+        // A program that used it has said farewell already, and hydra closed the connection then.
+        if self.is_lent { Ok(()) } else { farewell }
     }
 
     fn abort(&mut self, code: i32, _sentence: &str) {

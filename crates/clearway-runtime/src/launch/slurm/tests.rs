@@ -125,3 +125,28 @@ fn join__without_a_hub_it_gives_up_in_time() {
     let refusal = join(&Environment::new(&options), &options).err().unwrap();
     assert!(matches!(refusal, JoinFailure::Failed(why) if why.contains("no hub of this job")));
 }
+
+#[test]
+fn is_own_step__a_launcher_in_a_step_of_one_process_for_each_node_has_other_ranks() {
+    let is_own = |more: &[(&str, &str)]| {
+        let mut variables = variables(7, 1, 4);
+        variables.extend(more.iter().map(|(name, value)| ((*name).into(), (*value).into())));
+        let options = JoinOptions { variables: Some(variables), ..JoinOptions::default() };
+        is_own_step(&Environment::new(&options))
+    };
+    assert!(is_own(&[]));
+    assert!(is_own(&[("PMI_RANK", "1"), ("PMI_SIZE", "4"), ("PMI_FD", "9")]));
+    assert!(is_own(&[("PMIX_RANK", "1"), ("PMIX_NAMESPACE", "slurm.pmix.7.2")]));
+    assert!(!is_own(&[("PMI_RANK", "3"), ("PMI_SIZE", "8"), ("PMI_FD", "9")]));
+    assert!(!is_own(&[("PMI_RANK", "1"), ("PMI_SIZE", "8")]));
+    assert!(!is_own(&[("PMIX_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "4")]));
+    let none = JoinOptions { variables: Some(BTreeMap::new()), ..JoinOptions::default() };
+    assert!(!is_own_step(&Environment::new(&none)));
+}
+
+#[test]
+fn key__a_program_can_have_a_hub_beside_that_of_the_process_around_it() {
+    let step = SlurmStep { job: 7, step: 3, rank: 0, size: 1, first: String::new() };
+    let [own, around] = [LauncherUse::Own, LauncherUse::Program].map(|launcher| step.key(launcher));
+    assert_ne!(own.bytes(), around.bytes());
+}

@@ -57,10 +57,9 @@ use clearway_proto::base::BitsPerSec;
 use crate::run::exit::{Exit, UsageError, exit_of};
 use crate::run::interrupt::{Interrupt, Interrupted};
 use crate::run::job;
-use crate::run::job::{ConnectedRank, CoordinatedJob, JobRole, JobSpec, LossPolicy, SealingPolicy};
+use crate::run::job::{ConnectedRank, CoordinatedJob, JobRole, JobSpec};
 use crate::run::metrics::{MetricsAddress, MetricsListener};
 use crate::run::{json_text, print};
-use clearway_wires::WireRequest;
 use clearway_wires::hexadecimal::bytes_of;
 use membership::ROOT;
 use message::{CastTask, HashPolicy};
@@ -247,13 +246,7 @@ fn report(request: &CastRequest, summary: Result<CastSummary>) -> Result<Exit> {
 
 /// Casts to the ranks of the job that a launcher started, one of each host.
 fn across_job(request: &CastRequest) -> Result<Exit> {
-    let how = JobSpec {
-        sealing: SealingPolicy::Sealed,
-        wire: WireRequest::AUTO,
-        losses: LossPolicy::EndJob,
-        hosts: None,
-    };
-    match job::join_or_start(&how)? {
+    match job::join_or_start(&JobSpec::LAUNCHED)? {
         JobRole::Coordinator(site) if site.is_alone() => {
             let sentence = "no receiver is named: say --to HOSTS, or start one process on each host with srun or mpirun";
             Err(UsageError::new(sentence).into())

@@ -15,6 +15,7 @@
 
 mod engine;
 mod figures;
+pub(crate) mod job;
 pub(crate) mod log_flags;
 mod pattern;
 mod plan;

@@ -9,10 +9,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clearway_runtime::launch::Job;
+use clearway_runtime::launch::{Job, ProgramShare};
 use serde::de::IgnoredAny;
 
-use super::{LossPolicy, PATIENCE, SealingPolicy, exchange, give_up, listener, secret_word};
+use super::{JobSpec, PATIENCE, SealingPolicy, exchange, give_up, listener, secret_word, settle};
 use crate::run::exit::Exit;
 use crate::run::message::{FromRank, ToRank};
 use crate::run::processes::ending;
@@ -36,6 +36,8 @@ const LINE_MAX: u64 = 4096;
 pub(crate) struct Follower {
     job: Job,
     coordinator: CoordinatorConnection,
+    /// What a program needs to use the launcher.
+    share: ProgramShare,
 }
 
 /// How a run ends for a follower.
@@ -57,16 +59,22 @@ struct CoordinatorConnection {
 
 impl Follower {
     /// Connects to the coordinator of `job`. Where it cannot, the job ends for all.
-    pub(super) fn new(mut job: Job, sealing: SealingPolicy, losses: LossPolicy) -> Self {
-        match CoordinatorConnection::find(&mut job, sealing) {
-            Ok(coordinator) => {
-                if losses == LossPolicy::Continue {
-                    job.go_on_without_lost();
-                }
-                Self { job, coordinator }
-            }
+    pub(super) fn new(mut job: Job, order: &JobSpec) -> Self {
+        let found = CoordinatorConnection::find(&mut job, order.sealing);
+        match found.and_then(|found| Ok((found, settle(&mut job, order)?))) {
+            Ok((coordinator, share)) => Self { job, coordinator, share },
             Err(error) => give_up(job, &error),
         }
+    }
+
+    /// Returns what a program needs that this process leaves the launcher to.
+    pub(crate) fn program_share(&self) -> &ProgramShare {
+        &self.share
+    }
+
+    /// Returns the coordinator's rank and host, for people.
+    pub(crate) fn coordinator(&self) -> &str {
+        &self.coordinator.name
     }
 
     /// Returns the connection to the coordinator, and what all ranks know.

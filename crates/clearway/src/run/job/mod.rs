@@ -31,7 +31,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clearway_proto::base::{BitsPerSec, Rank};
 use clearway_runtime::keys::{JobSecret, KeyScope};
-use clearway_runtime::launch::{self, Credential, Job, JoinMethod, JoinOptions};
+use clearway_runtime::launch::{
+    self, Credential, Job, JoinMethod, JoinOptions, LauncherUse, ProgramShare,
+};
 
 use super::interrupt::Interrupt;
 use super::message::ToRank;
@@ -59,9 +61,22 @@ pub(crate) struct JobSpec {
     pub(crate) wire: WireRequest,
     /// Whether the run goes on without ranks that end.
     pub(crate) losses: LossPolicy,
+    /// The user of the launcher's own ways of meeting.
+    pub(crate) launcher: LauncherUse,
     /// Where this process is to start ranks; without it a launcher has started them, this process
     /// among them.
     pub(crate) hosts: Option<SshHosts>,
+}
+
+impl JobSpec {
+    /// A job that a launcher started: sealed, over any wire, and ended with any of its ranks.
+    pub(crate) const LAUNCHED: Self = Self {
+        sealing: SealingPolicy::Sealed,
+        wire: WireRequest::AUTO,
+        losses: LossPolicy::EndJob,
+        launcher: LauncherUse::Own,
+        hosts: None,
+    };
 }
 
 /// What this process is in its job.
@@ -82,6 +97,8 @@ pub(crate) struct CoordinatedJob {
     sealing: SealingPolicy,
     wire: WireRequest,
     interrupt: Interrupt,
+    /// What a program needs to use the launcher.
+    share: ProgramShare,
     /// The connections to the other ranks; their processes end with them.
     followers: RefCell<Vec<TcpStream>>,
 }
@@ -122,13 +139,15 @@ pub(crate) enum SealingPolicy {
 /// One sentence: why ranks did not come together, and what was tried.
 pub(crate) fn join_or_start(order: &JobSpec) -> Result<JobRole> {
     let Some(hosts) = &order.hosts else {
-        let job = launch::join(&JoinOptions { patience: PATIENCE, ..JoinOptions::default() })?;
+        let options =
+            JoinOptions { patience: PATIENCE, launcher: order.launcher, ..JoinOptions::default() };
+        let job = launch::join(&options)?;
         let interrupt = Interrupt::listen()?;
         return match job.rank() {
             Rank(0) => {
                 Ok(JobRole::Coordinator(Box::new(CoordinatedJob::new(job, order, interrupt))))
             }
-            _ => Ok(JobRole::Follower(Follower::new(job, order.sealing, order.losses))),
+            _ => Ok(JobRole::Follower(Follower::new(job, order))),
         };
     };
     let interrupt = Interrupt::listen()?;
@@ -160,6 +179,18 @@ fn exchange(
     Ok((descriptions.iter().map(read).collect::<Result<_>>()?, credential))
 }
 
+/// Prepares `job` for what comes behind its last exchange; returns what a program needs that this
+/// process leaves the launcher to.
+fn settle(job: &mut Job, order: &JobSpec) -> Result<ProgramShare> {
+    if order.losses == LossPolicy::Continue {
+        job.go_on_without_lost();
+    }
+    match order.launcher {
+        LauncherUse::Own => Ok(ProgramShare::default()),
+        LauncherUse::Program => Ok(job.hand_over()?),
+    }
+}
+
 /// Ends `job` for all its ranks, because of `error`, before it is a run.
 fn give_up(job: Job, error: &anyhow::Error) -> ! {
     job.abort(Exit::Failed as i32, &format!("clearway: {error:#}"))
@@ -174,22 +205,19 @@ impl CoordinatedJob {
     /// Creates the job that this process coordinates. Where it cannot come about it ends for all.
     fn new(mut job: Job, order: &JobSpec, interrupt: Interrupt) -> Self {
         let (sealing, wire) = (order.sealing, order.wire);
-        match Self::exchange_addresses(&mut job, sealing) {
-            Ok((listener, descriptions, credential)) => {
-                if order.losses == LossPolicy::Continue {
-                    job.go_on_without_lost();
-                }
-                Self {
-                    job,
-                    listener,
-                    descriptions,
-                    credential,
-                    sealing,
-                    wire,
-                    interrupt,
-                    followers: RefCell::default(),
-                }
-            }
+        let exchanged = Self::exchange_addresses(&mut job, sealing);
+        match exchanged.and_then(|exchanged| Ok((exchanged, settle(&mut job, order)?))) {
+            Ok(((listener, descriptions, credential), share)) => Self {
+                job,
+                listener,
+                descriptions,
+                credential,
+                sealing,
+                wire,
+                interrupt,
+                share,
+                followers: RefCell::default(),
+            },
             Err(error) => give_up(job, &error),
         }
     }
@@ -331,6 +359,11 @@ impl CoordinatedJob {
         Ok(members)
     }
 
+    /// Returns what a program needs that this process leaves the launcher to.
+    pub(crate) fn program_share(&self) -> &ProgramShare {
+        &self.share
+    }
+
     /// Returns whether no launcher started this process.
     pub(crate) fn is_alone(&self) -> bool {
         *self.job.method() == JoinMethod::Single
@@ -389,6 +422,11 @@ impl CoordinatedJob {
         dismiss(self.followers.take(), &line);
         self.job.barrier()?;
         Ok(self.job.finish()?)
+    }
+
+    /// Ends the job for all its ranks; why has been said.
+    pub(crate) fn end(self, code: Exit) -> ! {
+        self.job.abort(code as i32, "")
     }
 
     /// Ends the job for all its ranks, because of `error`.

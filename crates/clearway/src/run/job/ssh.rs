@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_runtime::launch::{self, JoinMethod, JoinOptions, LaunchError, SshOptions, hostfile};
 
-use super::{Follower, LossPolicy, PATIENCE, SealingPolicy};
+use super::{Follower, JobSpec, PATIENCE};
 use crate::run::exit::Exit;
 use crate::run::interrupt::Interrupt;
 
@@ -70,5 +70,5 @@ pub(crate) fn follow() -> Result<Exit> {
     if *job.method() != JoinMethod::Ssh {
         bail!("this command is for the program itself; use --hostfile");
     }
-    Follower::new(job, SealingPolicy::Sealed, LossPolicy::EndJob).follow()
+    Follower::new(job, &JobSpec::LAUNCHED).follow()
 }

@@ -11,16 +11,16 @@ use std::sync::mpsc::channel;
 use super::{PROGRAM, StagingPlace, error_of, staged};
 
 /// A server with its log and store, and mount points.
-struct ServedPlace {
-    place: StagingPlace,
+pub(super) struct ServedPlace {
+    pub(super) place: StagingPlace,
     server: Option<Child>,
     /// Where it listens, once it was started.
-    address: String,
+    pub(super) address: String,
 }
 
 impl ServedPlace {
     /// Starts a server; `None`, and says why, where nothing can be mounted.
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         let place = StagingPlace::new()?;
         fs::create_dir(place.path("other")).expect("a directory");
         for name in ["key", "wrong"] {
@@ -67,7 +67,7 @@ impl ServedPlace {
     }
 
     /// Mounts; `false`, and says why, where the kernel does not let this user.
-    fn mount(&self, directory: &str, tree: &str) -> bool {
+    pub(super) fn mount(&self, directory: &str, tree: &str) -> bool {
         let output = self.try_mount(directory, "key", tree);
         let said = error_of(&output);
         if !output.status.success() && said.contains("Operation not permitted") {
@@ -78,7 +78,7 @@ impl ServedPlace {
         true
     }
 
-    fn umount(&self, directory: &str) {
+    pub(super) fn umount(&self, directory: &str) {
         let mut command = Command::new(PROGRAM);
         let output = command.arg("umount").arg(self.place.path(directory)).output();
         let output = output.expect("the program");

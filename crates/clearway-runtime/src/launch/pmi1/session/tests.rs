@@ -22,6 +22,14 @@ struct RankEnd {
 }
 
 impl LineChannel for RankEnd {
+    fn lend(&mut self) -> Result<ProgramShare, LaunchError> {
+        Ok(ProgramShare::default())
+    }
+
+    fn take_back(&mut self) -> Result<(), LaunchError> {
+        Ok(())
+    }
+
     fn send_line(&mut self, request: &str) -> Result<(), LaunchError> {
         assert!(request.len() < LINE_SAFE, "a line of {} characters", request.len());
         let reply = Pmi1Reply::parse(request.as_bytes()).unwrap();
@@ -110,4 +118,38 @@ fn room__a_line_stays_below_what_everybody_reads() {
     assert_eq!(room(256, "kvs").unwrap(), 255);
     assert!(room(16, "kvs").is_err());
     assert!(room(1024, &"k".repeat(2000)).is_err());
+}
+
+#[test]
+fn hand_over__a_farewell_that_a_program_has_said_already_is_no_failure() {
+    /// The end of a connection that its program has closed.
+    #[derive(Debug)]
+    struct ClosedEnd;
+    impl LineChannel for ClosedEnd {
+        fn lend(&mut self) -> Result<ProgramShare, LaunchError> {
+            Ok(ProgramShare::default())
+        }
+        fn take_back(&mut self) -> Result<(), LaunchError> {
+            Ok(())
+        }
+        fn send_line(&mut self, _: &str) -> Result<(), LaunchError> {
+            Err(text::refused("the launcher closed PMI_FD".to_owned()))
+        }
+        fn next_line(&mut self, _: &'static str) -> Result<Vec<u8>, LaunchError> {
+            Err(text::refused("the launcher closed PMI_FD".to_owned()))
+        }
+    }
+    let session = |is_lent| Pmi1Session {
+        lines: ClosedEnd,
+        rank: 0,
+        size: 1,
+        space: String::new(),
+        room: 100,
+        exchanges: 1,
+        is_lent,
+    };
+    let mut lent = session(false);
+    assert!(!lent.hand_over().unwrap().has_barriers, "the launcher's barriers are the program's");
+    Box::new(lent).finish().unwrap();
+    Box::new(session(false)).finish().unwrap_err();
 }

@@ -2,7 +2,6 @@
 
 use std::net::{SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -18,7 +17,6 @@ use super::message::{
 };
 use super::serve::PORT;
 use crate::run::job::tune;
-use crate::run::key_file::key;
 
 /// How long a server may take to accept a connection, and to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,6 +52,12 @@ impl FromStr for ServerAddress {
     }
 }
 
+impl From<SocketAddrV4> for ServerAddress {
+    fn from(address: SocketAddrV4) -> Self {
+        Self { host: address.ip().to_string(), port: address.port(), tree: String::new() }
+    }
+}
+
 impl std::fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
@@ -82,16 +86,9 @@ impl From<anyhow::Error> for Failure {
 }
 
 impl MountConnector {
-    /// Creates a connector with the key in a file.
-    ///
-    /// # Errors
-    /// One sentence: the key cannot be used.
-    pub(crate) fn new(
-        server: ServerAddress,
-        key_file: &Path,
-        far: RemoteTransport,
-    ) -> Result<Self> {
-        Ok(Self { server, secret: key(key_file)?, far, client: None })
+    /// Creates a connector with a key that the server knows.
+    pub(crate) fn new(server: ServerAddress, secret: Vec<u8>, far: RemoteTransport) -> Self {
+        Self { server, secret, far, client: None }
     }
 
     fn open(&self) -> Result<TcpStream> {

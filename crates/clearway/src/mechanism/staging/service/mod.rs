@@ -16,4 +16,5 @@ mod message;
 mod serve;
 
 pub(crate) use connect::{MountConnector, ServerAddress};
+pub(super) use serve::{AcceptedKey, Service};
 pub(crate) use serve::{ServeFlags, serve};

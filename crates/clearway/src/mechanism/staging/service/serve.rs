@@ -5,7 +5,7 @@
 //! I2. A client acts as the user of its key; only a key of a host speaks for all users.
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use clearway_fs::mount::Reporter;
+use clearway_fs::mount::{LogOptions, Reporter};
 use clearway_fs::network::server::{ClientAcceptor, StagingServer};
 use clearway_fs::network::{ClientName, SERVER_RANK, User};
 use clearway_runtime::door::{KeyedListener, Limits, Visitor};
@@ -88,11 +88,23 @@ impl FromStr for UserKey {
     }
 }
 
-/// A key that the server accepts.
-struct AcceptedKey {
+/// A key that a server accepts.
+pub(in super::super) struct AcceptedKey {
     name: u64,
     secret: Vec<u8>,
     user: User,
+}
+
+impl AcceptedKey {
+    fn new(secret: Vec<u8>, user: User) -> Result<Self> {
+        let name = JobSecret::new(secret.clone())?.identifier();
+        Ok(Self { name, secret, user })
+    }
+
+    /// Creates the key of hosts.
+    pub(in super::super) fn for_hosts(secret: Vec<u8>) -> Result<Self> {
+        Self::new(secret, User::Host)
+    }
 }
 
 /// Finds a user of this host by name or number, with all groups.
@@ -118,13 +130,9 @@ fn find_user(name: &str) -> Result<User> {
 }
 
 fn accepted_keys(flags: &ServeFlags) -> Result<Vec<AcceptedKey>> {
-    let accept = |file: &PathBuf, user: User| -> Result<AcceptedKey> {
-        let secret = key(file)?;
-        let name = JobSecret::new(secret.clone())?.identifier();
-        Ok(AcceptedKey { name, secret, user })
-    };
-    let hosts = flags.keys.iter().map(|file| accept(file, User::Host));
-    let users = flags.user_keys.iter().map(|of| accept(&of.file, find_user(&of.user)?));
+    let hosts = flags.keys.iter().map(|file| AcceptedKey::for_hosts(key(file)?));
+    let users =
+        flags.user_keys.iter().map(|of| AcceptedKey::new(key(&of.file)?, find_user(&of.user)?));
     let keys = hosts.chain(users).collect::<Result<Vec<_>>>()?;
     if keys.is_empty() {
         bail!(
@@ -148,35 +156,62 @@ pub(crate) fn serve(flags: &ServeFlags) -> Result<Exit> {
     let reporter: Reporter = Arc::new(|sentence: &str| {
         eprintln!("clearway: {}", escaped(sentence));
     });
-    let limits = Limits {
-        strangers: STRANGERS_MAX,
-        each: STRANGERS_EACH,
-        guests: CLIENTS_MAX,
-        greeting: GREETING,
-    };
-    let listener = KeyedListener::open(flags.listen, limits)
-        .with_context(|| format!("cannot listen at {}", flags.listen))?;
-    let address = listener.address().context("the port that was bound has no address")?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for signals")?;
     let options = flags.log.options(&flags.data, &flags.backing);
-    let server = StagingServer::open(&options, &reporter)?;
-    let door = ServiceDoor { acceptor: server.acceptor(), log: server.log(), keys };
-    eprintln!("clearway: serving {} at {address}", flags.data.display());
-    let refused = Arc::clone(&reporter);
-    std::thread::Builder::new()
-        .name("staging-door".to_owned())
-        .spawn(move || -> io::Result<()> {
-            listener.serve(move |visitor| {
-                let from = visitor.from();
-                if let Err(why) = door.receive(visitor) {
-                    refused(&format!("{}: {why:#}", from.ip()));
-                }
-            })
-        })
-        .context("cannot start a thread")?;
+    let service = Service::open(flags.listen, keys, &options, &reporter)?;
+    eprintln!("clearway: serving {} at {}", flags.data.display(), service.address);
     let _signal = signals.forever().next();
-    server.close()?;
+    service.close()?;
     Ok(Exit::Good)
+}
+
+/// A server that accepts mounts.
+pub(in super::super) struct Service {
+    server: StagingServer,
+    pub(in super::super) address: SocketAddr,
+}
+
+impl Service {
+    /// Opens a log, and accepts mounts with one of `keys` at the address `listen`.
+    ///
+    /// # Errors
+    /// One sentence: no log, no store, no port.
+    pub(in super::super) fn open(
+        listen: SocketAddrV4,
+        keys: Vec<AcceptedKey>,
+        options: &LogOptions,
+        reporter: &Reporter,
+    ) -> Result<Self> {
+        let limits = Limits {
+            strangers: STRANGERS_MAX,
+            each: STRANGERS_EACH,
+            guests: CLIENTS_MAX,
+            greeting: GREETING,
+        };
+        let listener = KeyedListener::open(listen, limits)
+            .with_context(|| format!("cannot listen at {listen}"))?;
+        let address = listener.address().context("the port that was bound has no address")?;
+        let server = StagingServer::open(options, reporter)?;
+        let door = ServiceDoor { acceptor: server.acceptor(), log: server.log(), keys };
+        let refused = Arc::clone(reporter);
+        std::thread::Builder::new()
+            .name("staging-door".to_owned())
+            .spawn(move || -> io::Result<()> {
+                listener.serve(move |visitor| {
+                    let from = visitor.from();
+                    if let Err(why) = door.receive(visitor) {
+                        refused(&format!("{}: {why:#}", from.ip()));
+                    }
+                })
+            })
+            .context("cannot start a thread")?;
+        Ok(Self { server, address })
+    }
+
+    /// Writes what is left to the log, and ends. The next server of the log continues the drain.
+    pub(in super::super) fn close(self) -> Result<()> {
+        Ok(self.server.close()?)
+    }
 }
 
 /// Gives visitors with a key to the server.

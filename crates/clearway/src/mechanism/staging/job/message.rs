@@ -1,0 +1,108 @@
+//! What the conductor of a job and its tasks say to each other: lines of JSON.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The longest line: a path or a sentence.
+const LINE_MAX: u64 = 64 << 10;
+
+/// Both directions of a connection.
+pub(super) type TaskConnection = (Box<dyn Read + Send>, Box<dyn Write + Send>);
+
+/// What a task has to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Order {
+    /// Mount the server at this port, for all tasks of the node.
+    Mount { port: u16 },
+    /// Run the program with this directory.
+    Run { directory: PathBuf },
+    /// End the program, because one of another task was killed.
+    End,
+    /// Unmount, when everything is at the server.
+    Unmount,
+    /// End the program and the mount at once: the job has failed.
+    Stop,
+    /// The job is over.
+    Leave,
+}
+
+/// What a task has done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum TaskReport {
+    Mounted {
+        directory: PathBuf,
+    },
+    /// The program ended.
+    Ended(ApplicationEnd),
+    Unmounted,
+    /// The user wants an end.
+    Interrupted,
+    /// The task cannot do its part.
+    Failed {
+        sentence: String,
+    },
+}
+
+/// How a program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ApplicationEnd {
+    /// With status 0.
+    Good,
+    /// With another status.
+    Bad,
+    /// By a signal.
+    Killed,
+}
+
+/// Sends `message`, if there is somebody to take it: whoever reads notices the end of a connection.
+pub(super) fn send(to: &mut dyn Write, message: &impl Serialize) {
+    let Ok(mut line) = serde_json::to_vec(message) else { return };
+    line.push(b'\n');
+    let _ = to.write_all(&line).and_then(|()| to.flush());
+}
+
+/// Gives each message of `from` to `take`, and `None` at the end of the connection or of sense, until
+/// `take` wants no more.
+pub(super) fn receive<M: DeserializeOwned>(
+    from: Box<dyn Read + Send>,
+    mut take: impl FnMut(Option<M>) -> bool,
+) {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = from.by_ref().take(LINE_MAX).read_until(b'\n', &mut line);
+        let message = read.ok().and_then(|_| serde_json::from_slice(&line).ok());
+        let is_over = message.is_none();
+        if !take(message) || is_over {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receive__messages_come_in_order_and_nonsense_ends_them() {
+        let mut bytes = Vec::new();
+        let sent = [Order::Mount { port: 7 }, Order::Unmount];
+        sent.iter().for_each(|order| send(&mut bytes, order));
+        for end in [&b""[..], b"{\"mount\":", b"\xff\n", &[b'['; 200_000]] {
+            let input = [&bytes, end].concat();
+            let mut got = Vec::new();
+            receive(Box::new(std::io::Cursor::new(input)), |order: Option<Order>| {
+                got.push(order);
+                true
+            });
+            assert_eq!(got, [Some(sent[0].clone()), Some(sent[1].clone()), None]);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Staging for one job: a server on its first node, a mount on each node, and the application.
+//!
+//! # Model
+//! ```text
+//!   launcher --starts--> a task for each rank --starts--> program, with CLEARWAY_STAGE
+//!                        first task of a node --starts--> the node's mount
+//!                        rank 0: server, and conductor of all tasks (its own included)
+//!
+//!   conductor --Order--> task     mount, run, unmount, leave
+//!   conductor <-Report-- task     mounted, ended, unmounted
+//! ```
+//! Tasks find each other as the ranks of a run do (`run::job`), over connections that last as long as
+//! the job. When all mounts are gone, the server has everything, and the conductor waits for its drain. The key of server and mounts is the secret that the ranks agreed on.
+//!
+//! # Invariants
+//! I1. No mount and no program outlives its task: a mount ends with its standard input; the process
+//!     that holds a program kills it, with its children, when the task dies.
+//! I2. A failure anywhere ends all tasks, and one sentence says why.
+//! I3. The key is on no command line, in no file, and not in the environment of the program.
+
+mod conductor;
+mod message;
+mod node_mount;
+mod program;
+mod task;
+
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use clap::Args;
+use clearway_fs::mount::Reporter;
+use clearway_runtime::launch::{LauncherUse, ProgramShare, escaped};
+
+use super::log_flags::LogFlags;
+use super::service::{AcceptedKey, Service};
+use crate::run::exit::{Exit, exit_of};
+use crate::run::job::{CoordinatedJob, Follower, JobRole, JobSpec, join_or_start};
+use conductor::{Conductor, TaskPlace};
+use task::Task;
+
+pub(crate) use node_mount::{NodeMountFlags, serve as serve_mount};
+pub(crate) use program::{ProgramWords, hold as hold_program};
+
+/// The variable that tells the program where it finds the staged files.
+const DIRECTORY_VARIABLE: &str = "CLEARWAY_STAGE";
+
+/// Flags of `clearway stage job`.
+#[derive(Debug, Args)]
+pub(crate) struct StageJobFlags {
+    /// Keep the log in this directory of the first node. If it has no log, the command makes one.
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Drain the log into this existing directory, which the first node reaches.
+    #[arg(long, value_name = "DIR")]
+    backing: PathBuf,
+    /// Mount on this existing directory of each node [default: a new directory in $TMPDIR or /tmp].
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
+    /// End without waiting for the drain; the next `clearway stage serve` or `stage job` of the log
+    /// continues it.
+    #[arg(long)]
+    no_drain: bool,
+    #[command(flatten)]
+    log: LogFlags,
+    /// Run this program with these arguments, once for each task; CLEARWAY_STAGE in its environment
+    /// names the mount.
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// What the mount of a dead task gets to unmount, before other tasks of its node end: a launcher may
+/// kill then what is left on the node. It takes some milliseconds.
+const ORPHANS: Duration = Duration::from_millis(500);
+
+/// Whether the end of a job waits for the drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DrainPolicy {
+    Wait,
+    Leave,
+}
+
+/// What a task knows of its job.
+struct TaskSpec<'a> {
+    flags: &'a StageJobFlags,
+    /// The host of the server, as this task reaches it.
+    server: Ipv4Addr,
+    /// The conductor, for people.
+    conductor: String,
+    secret: String,
+    /// What the program needs to use the launcher.
+    share: &'a ProgramShare,
+}
+
+/// Runs the program with a mount, as one task of a job.
+///
+/// # Errors
+/// One sentence: no server, no mount, no program, or what failed meanwhile.
+pub(crate) fn run(flags: &StageJobFlags) -> Result<Exit> {
+    let order = JobSpec { launcher: LauncherUse::Program, ..JobSpec::LAUNCHED };
+    let status = match join_or_start(&order)? {
+        JobRole::Coordinator(job) => conduct(flags, *job)?,
+        JobRole::Follower(follower) => follow(flags, follower)?,
+    };
+    match status {
+        0 => Ok(Exit::Good),
+        // The program has said why.
+        other => std::process::exit(other),
+    }
+}
+
+/// Is a task that another conducts; returns the status of its program.
+fn follow(flags: &StageJobFlags, follower: Follower) -> Result<i32> {
+    let (connection, secret) = follower.connection()?;
+    let server = match connection.peer_addr().context("the conductor has no address")? {
+        SocketAddr::V4(there) => *there.ip(),
+        SocketAddr::V6(_) => return Err(anyhow!("the conductor has no IPv4 address")),
+    };
+    let secret = String::from_utf8(secret).context("a secret that is no word")?;
+    let conductor = follower.coordinator().to_owned();
+    let spec = TaskSpec { flags, server, conductor, secret, share: follower.program_share() };
+    let input = connection.try_clone().context("a connection in both directions")?;
+    let status = Task::new(spec, (Box::new(input), Box::new(connection)))?.run()?;
+    follower.leave()?;
+    Ok(status)
+}
+
+/// Is the first task, and conducts all; returns the status of its program.
+fn conduct(flags: &StageJobFlags, job: CoordinatedJob) -> Result<i32> {
+    let (status, ended) = match serve_tasks(flags, &job) {
+        Ok(both) => both,
+        Err(error) => job.abort(exit_of(&error), &error),
+    };
+    match ended {
+        Ok(()) => job.leave().map(|()| status),
+        Err(failure) if failure.is_incomplete => job.end(failure.exit),
+        Err(failure) => job.leave().map(|()| failure.exit as i32),
+    }
+}
+
+/// Serves the log to all tasks until they have ended: the status of the own program, and how the job
+/// ended.
+fn serve_tasks(
+    flags: &StageJobFlags,
+    job: &CoordinatedJob,
+) -> Result<(i32, Result<(), conductor::JobFailure>)> {
+    let secret = job.secret()?;
+    let hosts = job.hosts();
+    let address = if hosts.len() == 1 { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
+    let reporter: Reporter =
+        Arc::new(|sentence: &str| eprintln!("clearway: {}", escaped(sentence)));
+    let options = flags.log.options(&flags.data, &flags.backing);
+    let key = AcceptedKey::for_hosts(secret.clone().into_bytes())?;
+    let service = Service::open(SocketAddrV4::new(address, 0), vec![key], &options, &reporter)?;
+    let (own, conducted) = UnixStream::pair().context("a connection to the own task")?;
+    let copy = |stream: &UnixStream| stream.try_clone().context("a connection in both directions");
+    let spec = TaskSpec {
+        flags,
+        server: Ipv4Addr::LOCALHOST,
+        conductor: "the first task".to_owned(),
+        secret,
+        share: job.program_share(),
+    };
+    let task = Task::new(spec, (Box::new(copy(&own)?), Box::new(own)))?;
+    job.interrupt().check()?;
+    let mut conductor = Conductor::default();
+    let place = |rank: u32| {
+        let host = hosts.iter().position(|ranks| ranks.iter().any(|one| one.0 == rank));
+        let host = host.context("a rank without a host")?;
+        let name = job.host(clearway_proto::base::Rank(rank)).to_owned();
+        Ok::<_, anyhow::Error>(TaskPlace { rank, host, name })
+    };
+    conductor.add(place(0)?, (Box::new(copy(&conducted)?), Box::new(conducted)));
+    for guest in job.guests()? {
+        let input: TcpStream =
+            guest.connection.try_clone().context("a connection in both directions")?;
+        conductor.add(place(guest.rank.0)?, (Box::new(input), Box::new(guest.connection)));
+    }
+    let log = flags.data.clone();
+    let policy = if flags.no_drain { DrainPolicy::Leave } else { DrainPolicy::Wait };
+    let conducting = thread::Builder::new().name("conductor".to_owned());
+    let conducting = conducting
+        .spawn(move || conductor.conduct(service, &log, policy))
+        .context("cannot start a thread")?;
+    // Programs end with the thread that starts them, so this one is the task.
+    let status = task.run();
+    let ended = conducting.join().map_err(|_| anyhow!("the thread of the conductor panicked"))?;
+    Ok((status?, ended))
+}

@@ -1,0 +1,262 @@
+//! The mount of a node: a process that the node's first task starts, and that ends with it.
+//!
+//! # Model
+//! The process mounts, prints one line, and serves requests until the mount is gone. The task unmounts
+//! in order. When the task dies its end of the standard input closes; the process then unmounts by
+//! itself, and waits for the server no longer than [`ORPHANED`].
+//!
+//! # Invariants
+//! I1. A signal to all processes of a job does not end the mount: programs still write then.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::SocketAddrV4;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use clearway_fs::mount::{Reporter, detach, is_left_behind, unmount};
+use clearway_fs::network::mount::{RemoteMountOptions, RemoteMounted};
+use clearway_proto::base::Bytes;
+use clearway_runtime::keys;
+use clearway_runtime::launch::escaped;
+use clearway_wires::RemoteTransport;
+use clearway_wires::hexadecimal::digits_of;
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::super::service::{MountConnector, ServerAddress};
+use super::TaskSpec;
+use crate::run::exit::Exit;
+use crate::run::rank_process::SECRET_VARIABLE;
+
+/// How long a mount waits for its server after its task died.
+const ORPHANED: Duration = Duration::from_secs(3);
+/// How long an unmount is tried while a program ends that still has files open.
+const BUSY: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Words of the process of a mount.
+#[derive(Debug, Args)]
+pub(crate) struct NodeMountFlags {
+    /// The server.
+    #[arg(long, value_name = "ADDR:PORT")]
+    server: SocketAddrV4,
+    /// Bytes of writes that may wait for the server.
+    #[arg(long)]
+    memory: Bytes,
+    /// Remove the directory at the end.
+    #[arg(long)]
+    temporary: bool,
+    /// The mount point.
+    directory: PathBuf,
+}
+
+/// The line that the process prints.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum MountStart {
+    Mounted,
+    Failed(String),
+}
+
+/// Is the process of a mount.
+///
+/// # Errors
+/// The starting task is gone, or the mount ended in disorder.
+pub(crate) fn serve(flags: &NodeMountFlags) -> Result<Exit> {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // The task gets it too, and ends the mount when programs have ended.
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))
+            .context("cannot ignore signals")?;
+    }
+    let mounted = open(flags);
+    let line = match &mounted {
+        Ok(_) => MountStart::Mounted,
+        Err(why) => MountStart::Failed(format!("{why:#}")),
+    };
+    let mut line = serde_json::to_vec(&line).context("a line that JSON cannot hold")?;
+    line.push(b'\n');
+    let told = io::stdout().write_all(&line).and_then(|()| io::stdout().flush());
+    let Ok(mounted) = mounted else {
+        // The task may be gone.
+        remove(&flags.directory, flags.temporary);
+        return Ok(Exit::Failed);
+    };
+    let (directory, is_temporary) = (flags.directory.clone(), flags.temporary);
+    thread::spawn(move || {
+        if told.is_ok() {
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        }
+        take_away(&directory);
+        remove(&directory, is_temporary);
+        thread::sleep(ORPHANED);
+        std::process::exit(Exit::Failed as i32)
+    });
+    let outcome = mounted.run();
+    remove(&flags.directory, flags.temporary);
+    outcome?;
+    Ok(Exit::Good)
+}
+
+fn open(flags: &NodeMountFlags) -> Result<RemoteMounted> {
+    let secret = std::env::var(SECRET_VARIABLE).context("the task gave no key")?.into_bytes();
+    let reporter: Reporter =
+        Arc::new(|sentence: &str| eprintln!("clearway: {}", escaped(sentence)));
+    let server = ServerAddress::from(flags.server);
+    let options = RemoteMountOptions {
+        server: server.to_string(),
+        tree: String::new(),
+        directory: flags.directory.clone(),
+        memory: flags.memory.0,
+    };
+    let connector = Box::new(MountConnector::new(server, secret, RemoteTransport::Udp));
+    Ok(RemoteMounted::open(&options, connector, &reporter)?)
+}
+
+/// Unmounts, also while somebody has files open.
+fn take_away(directory: &Path) {
+    let until = Instant::now() + BUSY;
+    while unmount(directory).is_err() {
+        if Instant::now() > until {
+            // What cannot be detached either is gone already.
+            let _ = detach(directory);
+            return;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn remove(directory: &Path, is_temporary: bool) {
+    if is_temporary {
+        // The task or the process of the mount may have done it.
+        let _ = std::fs::remove_dir(directory);
+    }
+}
+
+/// The mount of a node, as its first task has it.
+pub(super) struct NodeMount {
+    process: Child,
+    /// The process ends when this does.
+    bond: Option<ChildStdin>,
+    pub(super) directory: PathBuf,
+    is_temporary: bool,
+}
+
+impl NodeMount {
+    /// Mounts the server of `spec` at `port`.
+    ///
+    /// # Errors
+    /// One sentence: it cannot be mounted.
+    pub(super) fn open(spec: &TaskSpec<'_>, port: u16) -> Result<Self> {
+        let directory = match &spec.flags.mount {
+            Some(directory) => std::path::absolute(directory)
+                .with_context(|| format!("no directory {}", directory.display()))?,
+            None => temporary_directory()?,
+        };
+        let is_temporary = spec.flags.mount.is_none();
+        let opened = Self::start(spec, port, &directory, is_temporary);
+        if opened.is_err() {
+            remove(&directory, is_temporary);
+        }
+        opened
+    }
+
+    fn start(spec: &TaskSpec<'_>, port: u16, directory: &Path, is_temporary: bool) -> Result<Self> {
+        let program = std::env::current_exe().context("the path of this program")?;
+        let mut command = Command::new(program);
+        let server = SocketAddrV4::new(spec.server, port).to_string();
+        let memory = format!("{}B", spec.flags.log.memory.0);
+        command.args(["stage", "job-mount", "--server", &server, "--memory", &memory]);
+        command.args(is_temporary.then_some("--temporary")).arg(directory);
+        command.env(SECRET_VARIABLE, &spec.secret);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let mut process = command.spawn().context("cannot start the process of the mount")?;
+        let mut line = String::new();
+        if let Some(output) = process.stdout.take() {
+            let _ = BufReader::new(output).read_line(&mut line);
+        }
+        let start = serde_json::from_str(&line);
+        let directory = directory.to_owned();
+        // A wait for a process closes what the process has for input.
+        let bond = process.stdin.take();
+        let mount = Self { process, bond, directory, is_temporary };
+        match start {
+            Ok(MountStart::Mounted) => Ok(mount),
+            Ok(MountStart::Failed(why)) => {
+                mount.stop();
+                bail!(why)
+            }
+            Err(_) => {
+                mount.stop();
+                bail!("the process of the mount ended before it had mounted")
+            }
+        }
+    }
+
+    /// Returns the process.
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Unmounts, and waits until the server has everything.
+    ///
+    /// # Errors
+    /// One sentence: somebody still used it, so that later writes are lost.
+    pub(super) fn close(mut self) -> Result<()> {
+        let begun = Instant::now();
+        let outcome = loop {
+            match unmount(&self.directory) {
+                Ok(()) => break Ok(()),
+                Err(_) if begun.elapsed() < BUSY => thread::sleep(LOOK_EVERY),
+                Err(why) => {
+                    // What has no name any more ends with its last user, or with its process.
+                    let _ = detach(&self.directory);
+                    let _ = self.process.kill();
+                    break Err(anyhow!("cannot unmount {}: {why}", self.directory.display()));
+                }
+            }
+        };
+        let status = self.process.wait().context("cannot wait for the process of the mount");
+        remove(&self.directory, self.is_temporary);
+        outcome?;
+        match status? {
+            status if status.success() => Ok(()),
+            status => bail!("the process of the mount ended with {status}"),
+        }
+    }
+
+    /// Ends it soon; what the server does not have then is lost.
+    pub(super) fn stop(mut self) {
+        // The process does it, because a launcher may kill this task meanwhile.
+        drop(self.bond.take());
+        let until = Instant::now() + BUSY + ORPHANED + BUSY;
+        while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
+            thread::sleep(LOOK_EVERY);
+        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        // One that was killed left its mount behind.
+        if is_left_behind(&self.directory) {
+            take_away(&self.directory);
+        }
+        remove(&self.directory, self.is_temporary);
+    }
+}
+
+/// Makes a directory that no other job has.
+fn temporary_directory() -> Result<PathBuf> {
+    let drawn = keys::random::<8>().context("the system has no randomness")?;
+    let path = std::env::temp_dir().join(format!("clearway-stage-{}", digits_of(&drawn)));
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&path)
+        .with_context(|| format!("cannot make {}", path.display()))?;
+    Ok(path)
+}

@@ -1,0 +1,260 @@
+//! A task of a job: obeys the conductor, runs the program, and has the node's mount if it is the first
+//! of its node.
+//!
+//! # Model
+//! One thread decides; others bring orders, signals, and the ends of processes.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use nix::sys::signal::Signal;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use signal_hook::consts::{SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+
+use super::message::{Order, TaskConnection, TaskReport, receive, send};
+use super::node_mount::NodeMount;
+use super::program::{PASSED_ON, RunningProgram, end_with, shell_status};
+use super::{ORPHANS, TaskSpec};
+use crate::run::exit::Exit;
+
+/// How long a program has to end after SIGTERM.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What happens to a task.
+enum TaskEvent {
+    /// The conductor wants something; `None` when it is gone.
+    Ordered(Option<Order>),
+    Signalled(i32),
+    ProgramEnded,
+    MountEnded,
+}
+
+/// A task.
+pub(super) struct Task<'a> {
+    spec: TaskSpec<'a>,
+    output: Box<dyn std::io::Write + Send>,
+    sender: Sender<TaskEvent>,
+    events: Receiver<TaskEvent>,
+    mount: Option<NodeMount>,
+    program: Option<RunningProgram>,
+    /// When a program that has to end is killed.
+    kill_at: Option<Instant>,
+    is_stopping: bool,
+    status: i32,
+}
+
+impl<'a> Task<'a> {
+    /// Creates a task that listens to the conductor and to signals from now on.
+    ///
+    /// # Errors
+    /// The system has no room for threads.
+    pub(super) fn new(spec: TaskSpec<'a>, (input, output): TaskConnection) -> Result<Self> {
+        let (sender, events) = channel();
+        let mut signals = Signals::new(PASSED_ON).context("cannot listen for signals")?;
+        let signalled = sender.clone();
+        thread::spawn(move || {
+            signals.forever().all(|signal| signalled.send(TaskEvent::Signalled(signal)).is_ok())
+        });
+        let ordered = sender.clone();
+        thread::spawn(move || {
+            receive(input, |order| ordered.send(TaskEvent::Ordered(order)).is_ok());
+        });
+        Ok(Self {
+            spec,
+            output,
+            sender,
+            events,
+            mount: None,
+            program: None,
+            kill_at: None,
+            is_stopping: false,
+            status: 0,
+        })
+    }
+
+    /// Does what the conductor orders until the job is over; returns the status of the program. The
+    /// calling thread starts the program, which ends with it.
+    ///
+    /// # Errors
+    /// One sentence: the conductor is gone.
+    pub(super) fn run(mut self) -> Result<i32> {
+        loop {
+            match self.next()? {
+                None => self.kill(),
+                Some(TaskEvent::Ordered(Some(Order::Leave))) => return Ok(self.status),
+                Some(TaskEvent::Ordered(Some(order))) => self.obey(order),
+                Some(TaskEvent::Ordered(None)) => {
+                    self.abandon();
+                    return Err(anyhow!(
+                        "{}, which serves the staged files, is gone",
+                        self.spec.conductor
+                    ));
+                }
+                Some(TaskEvent::Signalled(signal)) => self.pass_on(signal),
+                Some(TaskEvent::ProgramEnded) => self.end_program(),
+                Some(TaskEvent::MountEnded) => self.miss_mount(),
+            }
+        }
+    }
+
+    /// Returns the next event, or `None` when the time of the program is over.
+    fn next(&self) -> Result<Option<TaskEvent>> {
+        let Some(at) = self.kill_at else {
+            return self.events.recv().map(Some).context("a task without events");
+        };
+        match self.events.recv_timeout(at.saturating_duration_since(Instant::now())) {
+            Ok(event) => Ok(Some(event)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(why) => Err(why).context("a task without events"),
+        }
+    }
+
+    fn report(&mut self, report: &TaskReport) {
+        send(&mut self.output, report);
+    }
+
+    fn fail(&mut self, why: &anyhow::Error) {
+        self.report(&TaskReport::Failed { sentence: format!("{why:#}") });
+    }
+
+    fn obey(&mut self, order: Order) {
+        let outcome = match order {
+            Order::Mount { port } => self.open_mount(port),
+            Order::Run { directory } => self.start(&directory),
+            Order::End => {
+                self.end_soon();
+                Ok(())
+            }
+            Order::Unmount => self.close_mount(),
+            Order::Stop => {
+                self.stop();
+                Ok(())
+            }
+            Order::Leave => Ok(()),
+        };
+        if let Err(why) = outcome {
+            self.fail(&why);
+        }
+    }
+
+    fn open_mount(&mut self, port: u16) -> Result<()> {
+        let mount = NodeMount::open(&self.spec, port)?;
+        self.watch(mount.id(), || TaskEvent::MountEnded)?;
+        let directory = mount.directory.clone();
+        self.mount = Some(mount);
+        self.report(&TaskReport::Mounted { directory });
+        Ok(())
+    }
+
+    fn start(&mut self, directory: &Path) -> Result<()> {
+        let program = RunningProgram::spawn(&self.spec, directory)?;
+        self.watch(program.id(), || TaskEvent::ProgramEnded)?;
+        self.program = Some(program);
+        Ok(())
+    }
+
+    /// Lets an event come when a child has ended. It is not waited for: its number stays its own.
+    fn watch(&self, process: u32, event: fn() -> TaskEvent) -> Result<()> {
+        let process = Pid::from_raw(process.cast_signed()).context("a process without a number")?;
+        let process = pidfd_open(process, PidfdFlags::empty()).context("cannot watch a process")?;
+        let sender = self.sender.clone();
+        thread::spawn(move || {
+            while poll(&mut [PollFd::new(&process, PollFlags::IN)], None).is_err() {}
+            // A task that has ended does not care.
+            let _ = sender.send(event());
+        });
+        Ok(())
+    }
+
+    fn end_soon(&mut self) {
+        if let Some(program) = &self.program {
+            program.signal(Signal::SIGTERM);
+            self.kill_at = Some(Instant::now() + GRACE);
+        }
+    }
+
+    fn close_mount(&mut self) -> Result<()> {
+        if let Some(mount) = self.mount.take() {
+            mount.close()?;
+        }
+        self.report(&TaskReport::Unmounted);
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        self.is_stopping = true;
+        self.end_soon();
+        self.finish_stop();
+    }
+
+    /// Ends the mount when there is no program any more.
+    fn finish_stop(&mut self) {
+        if self.is_stopping && self.program.is_none() {
+            self.status = Exit::Failed as i32;
+            self.stop_mount();
+            self.report(&TaskReport::Unmounted);
+        }
+    }
+
+    fn stop_mount(&mut self) {
+        if let Some(mount) = self.mount.take() {
+            mount.stop();
+        }
+    }
+
+    /// Kills a program that did not end. One that waits for the mount ends only when the mount does.
+    fn kill(&mut self) {
+        self.kill_at = None;
+        if let Some(program) = &self.program {
+            program.signal(Signal::SIGKILL);
+        }
+        if self.is_stopping {
+            self.stop_mount();
+        }
+    }
+
+    /// Ends all without a conductor.
+    fn abandon(&mut self) {
+        if let Some(program) = self.program.take() {
+            program.signal(Signal::SIGKILL);
+            self.stop_mount();
+            let _ = program.finish();
+        }
+        self.stop_mount();
+        thread::sleep(ORPHANS);
+    }
+
+    fn pass_on(&mut self, signal: i32) {
+        if let (Some(program), Ok(signal)) = (&self.program, Signal::try_from(signal)) {
+            program.pass_on(signal);
+        }
+        if !matches!(signal, SIGUSR1 | SIGUSR2) {
+            self.report(&TaskReport::Interrupted);
+        }
+    }
+
+    fn end_program(&mut self) {
+        self.kill_at = None;
+        let Some(program) = self.program.take() else { return };
+        match program.finish() {
+            Ok(status) => {
+                self.status = shell_status(status);
+                self.report(&TaskReport::Ended(end_with(status)));
+            }
+            Err(why) => self.fail(&why),
+        }
+        self.finish_stop();
+    }
+
+    fn miss_mount(&mut self) {
+        if let Some(mount) = self.mount.as_ref().filter(|_| !self.is_stopping) {
+            let sentence = format!("the process of the mount {} ended", mount.directory.display());
+            self.report(&TaskReport::Failed { sentence });
+        }
+    }
+}

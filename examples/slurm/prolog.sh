@@ -1,0 +1,19 @@
+#!/bin/sh
+# Prolog of slurmd: mounts the staged tree for a job on this node. Adapt the values; slurm.conf then has
+#   Prolog=/etc/slurm/prolog.sh
+#   Epilog=/etc/slurm/epilog.sh
+#   PrologFlags=Alloc
+# burst_buffer.lua tells the job where the mount is, in CLEARWAY_STAGE.
+set -eu
+clearway=/usr/local/bin/clearway
+server=server1
+key=/etc/clearway/host.key
+mounts=/run/clearway-jobs
+
+directory=$mounts/$SLURM_JOB_ID
+mkdir -p -- "$directory"
+# Slurm repeats a prolog that it interrupted.
+if mountpoint -q -- "$directory"; then
+    exit 0
+fi
+exec "$clearway" mount "$server" "$directory" --key "$key"
