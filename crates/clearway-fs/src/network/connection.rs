@@ -6,11 +6,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clearway_proto::base::{Class, LocalNs};
+use clearway_proto::base::{Bytes, Class, LocalNs, Nanos};
 use clearway_proto::calls::{
     CallClient, CallCommand, CallConfig, CallEvent, Parcel, ReceivedParcel, frame_memory,
 };
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
+use clearway_runtime::clock;
 use clearway_runtime::progress::{self, EngineHost};
 use clearway_runtime::waiting::{Waitable, ready};
 
@@ -20,8 +21,8 @@ use super::request::{FileRequest, FileResponse, decode, encode};
 use crate::FsError;
 
 /// Pauses between attempts to connect: each twice as long as the one before, up to the longest.
-const PAUSE_MIN: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+const PAUSE_MIN: Nanos = Nanos::from_millis(100);
+const PAUSE_MAX: Nanos = Nanos::from_secs(2);
 /// The number of the call that opens files again. No other call has it.
 const REOPEN: u64 = u64::MAX >> 8;
 
@@ -60,11 +61,13 @@ enum ConnectionEnd {
     Lost,
 }
 
-/// Keeps a mount connected, until everything is answered after [`RemoteFiles::finish`].
+/// Keeps a mount connected, until everything is answered after [`RemoteFiles::finish`], or the server
+/// has been away for `patience`: then all requests fail. Without `patience` it waits for ever.
 pub(super) fn keep_connected(
     files: &Arc<RemoteFiles>,
     mut connector: Box<dyn ServerConnector>,
     first: ServerConnection,
+    patience: Option<Duration>,
 ) {
     let log = first.log;
     let mut connection = first;
@@ -77,6 +80,9 @@ pub(super) fn keep_connected(
             Err(why) => (files.report)(&why.to_string()),
         }
         files.queue_again();
+        let lost_at = clock::now();
+        let is_over =
+            |most: &Duration| u128::from(clock::now().since(lost_at).0) >= most.as_nanos();
         let (mut pause, mut reported) = (PAUSE_MIN, String::new());
         connection = loop {
             if files.is_finished() {
@@ -89,21 +95,28 @@ pub(super) fn keep_connected(
                 ),
                 Err(why) => why,
             };
-            match refused {
-                ConnectError::Never(why) => {
+            let given_up = patience.filter(is_over);
+            match (refused, given_up) {
+                (ConnectError::Never(why), _) => {
                     (files.report)(&format!("{why}; all requests fail from now on"));
                     return files.fail();
                 }
-                ConnectError::Later(why) if why != reported => {
+                (ConnectError::Later(why), Some(most)) => {
+                    let lost = Bytes(files.counts().unacknowledged);
+                    (files.report)(&format!(
+                        "no connection for {most:?}: {why}; all requests fail from now on, and {lost} of writes are lost"
+                    ));
+                    return files.fail();
+                }
+                (ConnectError::Later(why), None) if why != reported => {
                     (files.report)(&format!("no connection yet: {why}"));
                     reported = why;
                 }
-                ConnectError::Later(_) => {}
+                (ConnectError::Later(_), None) => {}
             }
             files.signal.clear();
-            let timeout = clearway_proto::base::Nanos(pause.as_nanos() as u64);
-            let _ = ready([], Some(timeout), &[files.signal.as_fd()]);
-            pause = (2 * pause).min(PAUSE_MAX);
+            let _ = ready([], Some(pause), &[files.signal.as_fd()]);
+            pause = pause.times(2).min(PAUSE_MAX);
         };
         (files.report)("the server is there again");
     }

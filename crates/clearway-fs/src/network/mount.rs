@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use clearway_proto::base::Class;
 use clearway_proto::staging::InodeId;
@@ -28,6 +29,8 @@ pub struct RemoteMountOptions {
     pub directory: PathBuf,
     /// Bytes of writes that may wait for the server.
     pub memory: u64,
+    /// How long requests wait for a server that is away; for ever without one.
+    pub patience: Option<Duration>,
 }
 
 /// A mount of a server's files.
@@ -67,7 +70,8 @@ impl RemoteMounted {
         let files = RemoteFiles::new(options.memory, Arc::clone(reporter))?;
         let kept = Arc::clone(&files);
         let thread = std::thread::Builder::new().name("staging-server".into());
-        let thread = thread.spawn(move || keep_connected(&kept, connector, first));
+        let patience = options.patience;
+        let thread = thread.spawn(move || keep_connected(&kept, connector, first, patience));
         let thread = thread.map_err(FsError::system("start a thread"))?;
         let outcome = root_of(&files, &options.tree).and_then(|root| {
             let directory = absolute(&options.directory);

@@ -14,7 +14,7 @@ use super::{ClientName, User, WINDOW};
 use crate::FsError;
 use crate::engine::{Engine, OrphanPolicy, Reporter};
 use crate::mount::{LogOptions, MountNames, absolute, open_log};
-use crate::server::{ControlRequests, ControlServer};
+use crate::server::{ControlRequests, ControlServer, StatusReader};
 
 /// How long files that a client had open stay after it is lost, and after a restart of the server:
 /// longer than a mount needs to connect again.
@@ -77,6 +77,11 @@ impl StagingServer {
     /// Returns the name of the log.
     pub fn log(&self) -> u128 {
         self.shared.engine.look(|core| core.log_id()).0
+    }
+
+    /// Returns what reads how the log is.
+    pub fn status_reader(&self) -> StatusReader {
+        self.control.status_reader()
     }
 
     /// Returns what accepts clients.
@@ -151,6 +156,11 @@ impl ClientAcceptor {
             Class::ALL.iter().all(|class| core.state().highest(client.of_class(*class)) == 0)
         };
         !self.shared.sessions().contains_key(&client) && self.shared.engine.look(is_unused)
+    }
+
+    /// Returns how many clients there are, those included whose files are kept.
+    pub fn connected(&self) -> u64 {
+        self.shared.sessions().len() as u64
     }
 
     /// Serves a client over a wire until it leaves or is lost; `link` is readable when it closes

@@ -155,12 +155,22 @@ struct TestClient {
 
 impl TestClient {
     fn new(service: &Arc<TestService>, drawn: u32, user: User) -> Self {
+        Self::with_patience(service, drawn, user, None)
+    }
+
+    fn with_patience(
+        service: &Arc<TestService>,
+        drawn: u32,
+        user: User,
+        patience: Option<Duration>,
+    ) -> Self {
         let client = ClientName::new(user.uid(), drawn);
         let mut connector = TestConnector { service: Arc::clone(service), client, user };
         let files = RemoteFiles::new(32 << 20, Arc::new(|_| ())).expect("a client");
         let Ok(first) = connector.connect() else { panic!("no server") };
         let kept = Arc::clone(&files);
-        let thread = std::thread::spawn(move || keep_connected(&kept, Box::new(connector), first));
+        let connector = Box::new(connector);
+        let thread = std::thread::spawn(move || keep_connected(&kept, connector, first, patience));
         Self { files, thread: Some(thread) }
     }
 
@@ -315,6 +325,28 @@ fn client__a_server_that_starts_again_loses_nothing_and_doubles_nothing() {
         assert!(client.read(inode, 0, 1 << 20).expect("bytes") == bytes);
     }
     drop(client);
+    service.stop();
+}
+
+#[test]
+fn client__a_server_that_stays_away_for_too_long_fails_all_requests() {
+    let service = TestService::new();
+    let patience = Some(Duration::ZERO);
+    let client = TestClient::with_patience(&service, 5, User::Host, patience);
+    let inode = client.create(InodeId::ROOT, "kept");
+    client.write(inode, 0, b"durable");
+    assert_eq!(client.sync(inode), Ok(()));
+    service.stop();
+    let lookup = FileRequest::Lookup(RequestPlace::new(InodeId::ROOT, b"kept"));
+    assert_eq!(client.ask(&lookup).err(), Some(Errno::IO));
+    assert_eq!(client.read(inode, 0, 7), Err(Errno::IO));
+    // It stays so: programs would see files of two times else.
+    service.start();
+    assert_eq!(client.ask(&lookup).err(), Some(Errno::IO));
+    let other = TestClient::new(&service, 6, User::Host);
+    let found = other.made(&lookup);
+    assert_eq!(other.read(found.inode, 0, 7).expect("bytes"), b"durable");
+    drop((client, other));
     service.stop();
 }
 

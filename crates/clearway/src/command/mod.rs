@@ -15,7 +15,6 @@ mod gpcnet;
 mod lab;
 mod mount;
 mod mount_copies;
-mod mount_metrics;
 mod msa;
 mod qos;
 mod registry;

@@ -28,8 +28,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::mount_copies;
-use super::mount_metrics::{MountMetrics, RemoteMountMetrics};
 use crate::mechanism::staging::log_flags::LogFlags;
+use crate::mechanism::staging::metrics::{MountMetrics, RemoteMountMetrics};
 use crate::mechanism::staging::service::{MountConnector, ServerAddress};
 use crate::run::exit::Exit;
 use crate::run::key_file;
@@ -63,6 +63,10 @@ pub(crate) struct MountFlags {
     /// Choose the wire to the server.
     #[arg(long, value_enum, default_value_t = ServerWire::Udp, conflicts_with = "local")]
     wire: ServerWire,
+    /// Let requests fail when the server has been away for this many seconds; writes that it lacks
+    /// are lost then [default: wait for ever].
+    #[arg(long, value_name = "SECONDS", conflicts_with = "local", value_parser = clap::value_parser!(u64).range(1..))]
+    patience: Option<u64>,
     #[command(flatten)]
     log: LogFlags,
     /// Serve metrics of the mount for Prometheus over HTTP, at a port of the loopback address, or
@@ -163,6 +167,7 @@ impl Serving {
                     tree: server.tree.clone(),
                     directory,
                     memory: flags.log.memory.0,
+                    patience: flags.patience.map(Duration::from_secs),
                 };
                 let connector = Box::new(MountConnector::new(server, key_file::key(key)?, far));
                 Ok(Self::Remote(RemoteMounted::open(&options, connector, reporter)?))

@@ -17,6 +17,7 @@ mod engine;
 mod figures;
 pub(crate) mod job;
 pub(crate) mod log_flags;
+pub(crate) mod metrics;
 mod pattern;
 mod plan;
 mod section;

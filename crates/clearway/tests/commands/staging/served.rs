@@ -9,6 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::channel;
 
 use super::{PROGRAM, StagingPlace, error_of, staged};
+use crate::scraped::{Scraped, address};
 
 /// A server with its log and store, and mount points.
 pub(super) struct ServedPlace {
@@ -16,6 +17,8 @@ pub(super) struct ServedPlace {
     server: Option<Child>,
     /// Where it listens, once it was started.
     pub(super) address: String,
+    /// Where its metrics are.
+    metrics: String,
 }
 
 impl ServedPlace {
@@ -28,7 +31,8 @@ impl ServedPlace {
             fs::write(&key, format!("a key of more than sixteen bytes: {name}")).expect("written");
             fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("set");
         }
-        let mut served = Self { place, server: None, address: "127.0.0.1:0".to_owned() };
+        let mut served =
+            Self { place, server: None, address: "127.0.0.1:0".to_owned(), metrics: String::new() };
         served.start();
         Some(served)
     }
@@ -36,6 +40,7 @@ impl ServedPlace {
     fn serve(&self) -> Command {
         let mut command = Command::new(PROGRAM);
         command.args(["stage", "serve", "--size", "128MiB", "--listen", &self.address]);
+        command.args(["--metrics", "127.0.0.1:0"]);
         command.arg("--data").arg(self.place.path("log"));
         command.arg("--backing").arg(self.place.path("store"));
         command.arg("--key").arg(self.place.path("key"));
@@ -48,6 +53,8 @@ impl ServedPlace {
         let serving = lines.by_ref().map_while(Result::ok).find(|line| line.contains(" at "));
         let serving = serving.expect("a server that says where it is");
         self.address = serving.rsplit(' ').next().expect("a word").to_owned();
+        let metrics = lines.by_ref().map_while(Result::ok).find_map(|line| address(&line));
+        self.metrics = metrics.expect("a server that says where its metrics are");
         // Its sentences must find a reader.
         std::thread::spawn(move || lines.count());
         self.server = Some(server);
@@ -131,6 +138,10 @@ fn serve__what_one_mount_closes_another_sees_and_the_store_gets() {
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     assert_eq!(status["server"], served.address);
     assert_eq!(status["mounted_on"], other.canonicalize().expect("there").to_str().expect("text"));
+    let scraped = Scraped::from_address(&served.metrics).expect("a server");
+    scraped.is_accepted();
+    assert_eq!(scraped.get("stage_serve_clients"), 2.0);
+    assert!(scraped.get("staging_drained_files_total") >= 600.0);
     served.umount("other");
     served.umount("mnt");
     assert_eq!(fs::read_dir(&one).expect("empty").count(), 0);

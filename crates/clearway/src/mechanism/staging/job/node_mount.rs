@@ -115,6 +115,8 @@ fn open(flags: &NodeMountFlags) -> Result<RemoteMounted> {
         tree: String::new(),
         directory: flags.directory.clone(),
         memory: flags.memory.0,
+        // The server ends with the job.
+        patience: None,
     };
     let connector = Box::new(MountConnector::new(server, secret, RemoteTransport::Udp));
     Ok(RemoteMounted::open(&options, connector, &reporter)?)

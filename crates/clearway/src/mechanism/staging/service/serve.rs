@@ -25,6 +25,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::super::log_flags::LogFlags;
+use super::super::metrics::ServerMetrics;
 use super::connect::local_address;
 use super::message::{
     Join, Joined, PROTOCOL, Welcome, key_pair, next, port_request, send, sentence, wire_setup,
@@ -32,6 +33,7 @@ use super::message::{
 use crate::run::exit::Exit;
 use crate::run::job::tune;
 use crate::run::key_file::key;
+use crate::run::metrics::{MetricSource, MetricsAddress, MetricsListener};
 
 /// Where servers listen: a port that IANA gave to nobody, next to that of `cast serve`.
 pub(crate) const PORT: u16 = 27183;
@@ -66,6 +68,11 @@ pub(crate) struct ServeFlags {
     user_keys: Vec<UserKey>,
     #[command(flatten)]
     log: LogFlags,
+    /// Serve metrics of the server for Prometheus over HTTP, at a port of the loopback address, or
+    /// at ADDR:PORT. There is no authentication: all that reach the address can read them [default:
+    /// none].
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<MetricsAddress>,
 }
 
 /// A user, and the file with its key.
@@ -158,8 +165,10 @@ pub(crate) fn serve(flags: &ServeFlags) -> Result<Exit> {
     });
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for signals")?;
     let options = flags.log.options(&flags.data, &flags.backing);
+    let metrics = MetricsListener::bind(flags.metrics)?;
     let service = Service::open(flags.listen, keys, &options, &reporter)?;
     eprintln!("clearway: serving {} at {}", flags.data.display(), service.address);
+    let _served = MetricsListener::announce(metrics, "stage-serve", service.metrics())?;
     let _signal = signals.forever().next();
     service.close()?;
     Ok(Exit::Good)
@@ -206,6 +215,12 @@ impl Service {
             })
             .context("cannot start a thread")?;
         Ok(Self { server, address })
+    }
+
+    /// Returns the figures of the log and of its clients.
+    fn metrics(&self) -> Arc<dyn MetricSource> {
+        let (log, clients) = (self.server.status_reader(), self.server.acceptor());
+        Arc::new(ServerMetrics { log, clients })
     }
 
     /// Writes what is left to the log, and ends. The next server of the log continues the drain.

@@ -1,4 +1,5 @@
-//! The figures of a mount as metrics: those of `clearway stage status`, read at the same place.
+//! The figures of a mount or a server as metrics: those of `clearway stage status`, read at the same
+//! place.
 
 use std::fmt;
 
@@ -7,6 +8,7 @@ use std::collections::BTreeMap;
 use clearway_fs::control::{DrainState, MountStatus};
 use clearway_fs::mount::StatusReader;
 use clearway_fs::network::mount::RemoteStatusReader;
+use clearway_fs::network::server::ClientAcceptor;
 use clearway_proto::base::Class;
 
 use crate::run::metrics::{MetricSheet, MetricSource, MetricTitle, MetricUnit};
@@ -47,13 +49,18 @@ const UNLOGGED: MetricTitle = MetricTitle {
     unit: MetricUnit::Bytes,
 };
 const UNACKNOWLEDGED: MetricTitle = MetricTitle {
-    name: "staging_unacknowledged",
+    name: "remote_mount_unacknowledged",
     help: "Bytes of writes that the server has not acknowledged.",
     unit: MetricUnit::Bytes,
 };
 const CALLS: MetricTitle = MetricTitle {
-    name: "staging_calls",
+    name: "remote_mount_calls",
     help: "Calls to the server that are not answered.",
+    unit: MetricUnit::Number,
+};
+const CLIENTS: MetricTitle = MetricTitle {
+    name: "stage_serve_clients",
+    help: "Mounts that are connected to the server, and lost ones that it waits for.",
     unit: MetricUnit::Number,
 };
 const CACHED: MetricTitle = MetricTitle {
@@ -133,10 +140,16 @@ const STOPPED: MetricTitle = MetricTitle {
 };
 
 /// The figures of a mount.
-pub(super) struct MountMetrics(pub(super) StatusReader);
+pub(crate) struct MountMetrics(pub(crate) StatusReader);
 
 /// The figures of a mount of a server.
-pub(super) struct RemoteMountMetrics(pub(super) RemoteStatusReader);
+pub(crate) struct RemoteMountMetrics(pub(crate) RemoteStatusReader);
+
+/// The figures of a server: those of its log, and of its clients.
+pub(super) struct ServerMetrics {
+    pub(super) log: StatusReader,
+    pub(super) clients: ClientAcceptor,
+}
 
 impl MetricSource for RemoteMountMetrics {
     fn write(&self, sheet: &mut MetricSheet<'_>) -> fmt::Result {
@@ -145,6 +158,13 @@ impl MetricSource for RemoteMountMetrics {
         sheet.counter(&READ, counts.read_bytes)?;
         sheet.gauge(&UNACKNOWLEDGED, counts.unacknowledged)?;
         sheet.gauge(&CALLS, counts.calls)
+    }
+}
+
+impl MetricSource for ServerMetrics {
+    fn write(&self, sheet: &mut MetricSheet<'_>) -> fmt::Result {
+        write_status(&self.log.status(), sheet)?;
+        sheet.gauge(&CLIENTS, self.clients.connected())
     }
 }
 
