@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clearway_proto::base::{Class, xxh3};
-use clearway_proto::calls::HEADER_MAX;
+use clearway_proto::calls::{DATA_MAX, HEADER_MAX};
 use clearway_proto::staging::{InodeId, WallNs};
 use clearway_runtime::wake_signal::WakeSignal;
 use rustix::io::Errno;
@@ -47,7 +47,18 @@ pub(super) struct OpenCall {
     pub(super) header: Arc<Loan>,
     pub(super) data: Option<Arc<Loan>>,
     pub(super) response_max: u32,
+    origin: CallOrigin,
     answer: RemoteAnswer,
+}
+
+/// What a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CallOrigin {
+    /// A request of the kernel: the mount ends when the server has answered.
+    File,
+    /// A request of `clearway stage`, which may wait for as long as the store is away: the mount does
+    /// not wait for it.
+    Control,
 }
 
 /// A file with bytes that the server does not have, or that failed.
@@ -151,11 +162,19 @@ impl RemoteFiles {
         response_max: u32,
         answer: RemoteAnswer,
     ) {
-        self.call(class, request, None, response_max, answer);
+        self.call(CallOrigin::File, class, request, None, response_max, answer);
+    }
+
+    /// Passes on what a control socket received; fails with [`Errno::SHUTDOWN`] when the mount ends
+    /// before the answer.
+    pub(super) fn control(&self, line: String, answer: RemoteAnswer) {
+        let request = FileRequest::Control(line);
+        self.call(CallOrigin::Control, Class::BestEffort, &request, None, DATA_MAX, answer);
     }
 
     fn call(
         &self,
+        origin: CallOrigin,
         class: Class,
         request: &FileRequest,
         data: Option<Arc<Loan>>,
@@ -172,10 +191,15 @@ impl RemoteFiles {
             drop(state);
             return answer(Err(Errno::IO));
         }
+        if state.is_closing && origin == CallOrigin::Control {
+            drop(state);
+            return answer(Err(Errno::SHUTDOWN));
+        }
         state.last_number += 1;
         let number = state.last_number;
         let header = Arc::new(header);
-        state.calls.insert(number, OpenCall { class, header, data, response_max, answer });
+        let call = OpenCall { class, header, data, response_max, origin, answer };
+        state.calls.insert(number, call);
         state.queue.push_back(number);
         drop(state);
         self.signal.raise();
@@ -299,7 +323,7 @@ impl RemoteFiles {
             let outcome = response.and_then(|(response, _)| response.outcome().map(drop));
             files.written(inode, write, length, outcome);
         });
-        self.call(class, &request, Some(loan), 0, returned);
+        self.call(CallOrigin::File, class, &request, Some(loan), 0, returned);
         let mut state = self.lock();
         if state.unanswered > self.memory {
             state.stalled.push_back(Box::new(move || answer(Ok(()))));
@@ -492,9 +516,18 @@ impl RemoteFiles {
         }
     }
 
-    /// Asks the connection to end once everything is answered.
+    /// Asks the connection to end once everything is answered that the kernel asked for.
     pub(super) fn finish(&self) {
-        self.lock().is_closing = true;
+        let mut state = self.lock();
+        state.is_closing = true;
+        let (given_up, calls) = std::mem::take(&mut state.calls)
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(_, call)| call.origin == CallOrigin::Control);
+        state.calls = calls;
+        drop(state);
+        for call in given_up.into_values() {
+            (call.answer)(Err(Errno::SHUTDOWN));
+        }
         self.signal.raise();
     }
 

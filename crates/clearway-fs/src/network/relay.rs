@@ -11,12 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use clearway_proto::base::Class;
-use clearway_proto::calls::DATA_MAX;
 use rustix::io::Errno;
 
 use super::client::RemoteFiles;
-use super::request::{FileRequest, FileResponse};
+use super::request::FileResponse;
 use crate::FsError;
 use crate::control::{ControlRequest, ControlResponse, write_line};
 use crate::control_socket::{ControlSocket, RequestSlots};
@@ -118,16 +116,19 @@ impl RelayShared {
         let (sender, receiver) = mpsc::channel();
         let files = Arc::clone(&self.files);
         self.files.after_all_writes(Box::new(move || {
-            let request = FileRequest::Control(passed);
             let answer = Box::new(move |found| {
                 let _ = sender.send(found);
             });
-            files.request(Class::BestEffort, &request, DATA_MAX, answer);
+            files.control(passed, answer);
         }));
         let found: Result<(FileResponse, Vec<u8>), Errno> =
             receiver.recv().unwrap_or(Err(Errno::IO));
         match found.and_then(|(response, lines)| response.outcome().map(|_| lines)) {
             Ok(lines) => self.pass_back(&lines, &mut out),
+            Err(Errno::SHUTDOWN) => {
+                let why = "the mount ended before the server answered";
+                write_line(&mut out, &ControlResponse::Refused { why: why.to_owned() })
+            }
             Err(why) => {
                 let why = format!("the server does not answer: {why}");
                 write_line(&mut out, &ControlResponse::Refused { why })

@@ -351,6 +351,27 @@ fn client__a_server_that_stays_away_for_too_long_fails_all_requests() {
 }
 
 #[test]
+fn client__a_mount_that_ends_does_not_wait_for_requests_of_stage() {
+    let service = TestService::new();
+    let client = TestClient::new(&service, 7, User::Host);
+    service.stop();
+    let ask = || {
+        let (sender, receiver) = mpsc::channel();
+        let answer = Box::new(move |found: Result<_, Errno>| {
+            sender.send(found.map(|_| ())).expect("the test waits");
+        });
+        client.files.control("{}".to_owned(), answer);
+        receiver
+    };
+    let before = ask();
+    client.files.finish();
+    assert_eq!(before.recv(), Ok(Err(Errno::SHUTDOWN)));
+    assert_eq!(ask().recv(), Ok(Err(Errno::SHUTDOWN)));
+    // Ends its thread, although there is no server.
+    drop(client);
+}
+
+#[test]
 fn user__a_person_does_what_its_rights_allow() {
     let service = TestService::new();
     let root = TestClient::new(&service, 4, User::Host);
