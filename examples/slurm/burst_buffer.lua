@@ -4,25 +4,26 @@
 --   #BB_LUA stage_in source=/home/me/input destination=me/run7/input
 --   #BB_LUA stage_out source=me/run7/out destination=me/results/run7 class=bulk deadline=30m
 --
--- stage_in copies a file or directory of the controller's host into the staged tree before the job
--- starts. stage_out moves a path of the tree to its destination after the job, and waits until the
--- backing directory has it; an explicit directory is published. Paths of the tree have no `..`, and
--- begin at the root of the tree, or with the names MOUNT or BACKING. A value with spaces stands in
--- double quotes, in which \" and \\ are a quote and a backslash. `class` is one of Clearway's classes.
--- After `deadline` (30s, 10m, 2h) the job ends, and the drain continues behind it.
+-- stage_in copies a file or directory of the host of slurmctld into the staged tree before the job
+-- starts. stage_out moves a path of the tree to a new destination in the tree after the job, and waits
+-- until the backing directory has it; an explicit directory is published. Paths of the tree have no
+-- `..`; they are relative to its root, or begin with MOUNT or BACKING below. A value with spaces stands
+-- in double quotes, in which \" and \\ are a quote and a backslash. `class` is the class of the drain:
+-- control, low-latency, best-effort, bulk or scavenger. After `deadline` (30s, 10m, 2h; default: none)
+-- the job ends, and the drain continues; the time begins when the lines before it are done.
 --
--- All copies and moves are done as the user of the job. The controller runs the hooks as SlurmUser,
--- which must be root: setpriv changes the user, and `clearway stage` answers only root and the user of
--- the mount.
+-- All copies and moves are done as the user of the job. slurmctld runs the hooks as SlurmUser, which
+-- must be root: setpriv changes the user, and `clearway stage` answers only root and the user of the
+-- mount.
 
--- Programs, and the mount of the staged tree on the controller's host.
+-- The program, and the mount point of the staged tree on the host of slurmctld.
 local CLEARWAY = "/usr/local/bin/clearway"
 local MOUNT = "/ck"
 -- The backing directory of the server, as users name it.
 local BACKING = "/lustre/scratch"
--- The directory that a job finds in CLEARWAY_STAGE; prolog.sh mounts there. %j is the number of the job.
+-- The mount point on the nodes, which CLEARWAY_STAGE names: as in prolog.sh. %j is the job's identifier.
 local OF_JOB = "/run/clearway-jobs/%j"
--- Where setpriv, getent, squeue, cp, mv, mkdir, test and timeout are.
+-- The directories of setpriv, getent, squeue, cp, mv, mkdir, test and timeout.
 local PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 local DIRECTIVE = "#BB_LUA"
@@ -34,10 +35,10 @@ local CLASSES = {
   control = true, ["low-latency"] = true, ["best-effort"] = true, bulk = true, scavenger = true,
 }
 local SECONDS = { s = 1, m = 60, h = 3600 }
--- The status of timeout(1) for a command that took too long.
+-- The exit status of timeout(1) for a command that took too long.
 local TIMED_OUT = 124
 
--- Returns a word that a shell takes as it is.
+-- Returns a word with the quotes that a shell needs.
 local function quoted(word)
   return "'" .. word:gsub("'", "'\\''") .. "'"
 end
@@ -144,20 +145,27 @@ local function check(verb, found)
     if not full then return key .. "= " .. why end
     found[key] = full
   end
-  if verb == "stage_in" and found.source:sub(1, 1) ~= "/" then return "source= is not a full path" end
-  if found.class and not CLASSES[found.class] then return "has no class " .. found.class end
+  if verb == "stage_in" and found.source:sub(1, 1) ~= "/" then
+    return "source= is not a full path; begin it with /"
+  end
+  if found.class and not CLASSES[found.class] then
+    return "has no class " .. found.class
+      .. "; use control, low-latency, best-effort, bulk or scavenger"
+  end
   if found.deadline then
     local count, unit = found.deadline:match("^([1-9]%d?%d?%d?%d?)([smh])$")
-    if not count then return "deadline= is not a time as in 30s, 10m or 2h" end
+    if not count then return "deadline= is not a time; write it as 30s, 10m or 2h" end
     found.deadline = tonumber(count) * SECONDS[unit]
   end
 end
 
--- Reads one line; returns a directive, nothing for another line, or nothing and why not.
+-- Reads one line; returns a directive, nothing for a line that is none, or nothing and the error.
 local function directive(line)
   local text = line:match("^" .. DIRECTIVE .. "(.*)$")
   if not text or text:match("^%w") then return nil end
-  if text:find("%c") then return nil, "has a control character, as a tab or a carriage return" end
+  if text:find("%c") then
+    return nil, "has a control character, such as a tab or a carriage return; remove it"
+  end
   local verb, rest = text:match("^%s+([a-z_]+)(.*)$")
   if not verb or not KEYS[verb] then return nil, "expects stage_in or stage_out" end
   local found, why = options(verb, rest)
@@ -219,12 +227,12 @@ end
 -- Moves the source of a stage_out to its destination; returns what went wrong.
 local function move(found, uid, gid)
   local source, destination = found.source, found.destination
-  -- What root does below concerns only what belongs to the user.
+  -- Root acts below only on paths that belong to the user.
   local function is_own(path)
     return run_as(uid, gid, { "test", "-O", path, "-a", "!", "-L", path }) == 0
   end
   if not is_own(source) then
-    -- Slurm repeats a hook that the end of slurmctld interrupted.
+    -- Moved before: Slurm repeats a hook that the end of slurmctld interrupted.
     if is_own(destination) then return end
     return "no " .. source .. " of user " .. uid
   end
@@ -240,7 +248,7 @@ local function move(found, uid, gid)
   if status ~= 0 then return said end
 end
 
--- Runs a stage command for a destination, not longer than until its deadline.
+-- Runs a stage command for a destination, at most until its deadline.
 local function stage(found, ...)
   local words = { CLEARWAY, "stage", ... }
   words[#words + 1] = "--"
@@ -257,9 +265,9 @@ local function drain(found)
   if found.deadline then found.left = os.time() + found.deadline end
   if found.class then
     local status, said = stage(found, "set-class", found.class)
-    if status ~= 0 then return said end
+    if status ~= 0 and status ~= TIMED_OUT then return said end
   end
-  -- A set that is not explicit is there already, or on its way, and cannot appear as a whole.
+  -- publish fails for a directory that is not explicit.
   local status, said = stage(found, "publish")
   if status ~= 0 and status ~= TIMED_OUT then status, said = stage(found, "wait", "--until", "stored") end
   if status ~= 0 and status ~= TIMED_OUT then return said end
@@ -268,14 +276,14 @@ local function drain(found)
   end
 end
 
--- At submission, in slurmctld itself: only the script is read.
+-- At submission, in the process of slurmctld: reads only the script.
 function slurm_bb_job_process(job_script, uid, gid, job_info)
   local all, why = directives(job_script)
   if not all then return slurm.ERROR, why end
   return slurm.SUCCESS
 end
 
--- The tree has no pools; its log has a bound of its own.
+-- There are no pools: the size of the log is the limit.
 function slurm_bb_pools()
   return slurm.SUCCESS
 end
@@ -297,7 +305,7 @@ function slurm_bb_real_size(job_id, uid, gid, job_info)
   return slurm.SUCCESS
 end
 
--- In slurmctld itself: the environment of the job.
+-- In the process of slurmctld: sets the environment of the job.
 function slurm_bb_paths(job_id, job_script, path_file, uid, gid, job_info)
   local file, why = io.open(path_file, "w")
   if not file then return slurm.ERROR, "burst buffer: " .. why end
@@ -327,7 +335,7 @@ function slurm_bb_test_data_out(job_id, job_script, uid, gid, job_info)
   return slurm.SUCCESS, ""
 end
 
--- Staged files stay in the tree; they are the user's.
+-- Staged files stay in the tree until the user removes them.
 function slurm_bb_job_teardown(job_id, job_script, hurry, uid, gid)
   return slurm.SUCCESS
 end

@@ -3,7 +3,7 @@
 #   Prolog=/etc/slurm/prolog.sh
 #   Epilog=/etc/slurm/epilog.sh
 #   PrologFlags=Alloc
-# burst_buffer.lua tells the job where the mount is, in CLEARWAY_STAGE.
+# For a job with #BB_LUA lines, burst_buffer.lua sets CLEARWAY_STAGE to the mount point.
 set -eu
 clearway=/usr/local/bin/clearway
 server=server1

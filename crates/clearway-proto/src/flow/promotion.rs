@@ -1,20 +1,20 @@
-//! Which class work with a deadline travels in: the lowest one that keeps it.
+//! The class of traffic with a deadline: the lowest one in which it arrives in time.
 //!
 //! # Model
-//! Work begins in the class that was asked for and rises while deadlines need more than that class
-//! carries: scavenger, bulk, best effort, and never above. What a class carries is known by trying:
-//! the owner measures it from one review to the next. Deadlines count as 400 ms earlier, so
-//! that a class whose rate breaks down is noticed, and the next one tried, before it is too late:
+//! Work begins in the requested class, and rises while its deadlines need a higher rate than its
+//! class has: scavenger, bulk, best effort, and never above. The owner measures the rate of the
+//! present class from one review (every 50 ms) to the next. Deadlines count as 400 ms earlier, so
+//! that there is time to try the next class when the rate of one breaks down:
 //! ```text
-//!   needed(now + 400 ms) > 7/8 of what the class carried   one class up
-//!   a deadline is nearer than that                         best effort
-//!   needed x 2 <= what the class carried, for a second     one class down
+//!   needed(now + 400 ms) > 7/8 of the measured rate   one class up
+//!   a deadline is nearer than 400 ms                  best effort
+//!   needed x 2 <= the measured rate, for a second     one class down
 //! ```
 //!
 //! # Invariants
-//! I1. The class is never above best effort, and never below the one asked for. Work that was asked
-//!     for in a higher class stays there.
-//! I2. It falls at most once a second: work at the edge between two classes does not alternate.
+//! I1. The class is never above best effort, and never below the requested one. Work of a higher
+//!     requested class stays there.
+//! I2. It falls at most once a second, so that it does not alternate between two classes.
 //!
 //! # Not here
 //! The order inside a class ([`DeadlineQueue`]).
@@ -41,7 +41,7 @@ pub struct ClassChange {
     pub to: Class,
     /// The rate that the deadlines need.
     pub needed: BitsPerSec,
-    /// What the class carried until now, if it was measured.
+    /// The measured rate of the class until now.
     pub carried: Option<BitsPerSec>,
 }
 
@@ -50,7 +50,7 @@ pub struct ClassChange {
 pub struct ClassPromotion {
     asked: Class,
     class: Class,
-    /// Since when nothing speaks against a lower class, in the clock of the deadlines.
+    /// Since when the class has twice the needed rate, in the clock of the deadlines.
     idle_since: Option<u64>,
 }
 
@@ -58,7 +58,7 @@ impl ClassPromotion {
     /// Time between two calls of [`Self::review`].
     pub const REVIEW: Nanos = REVIEW;
 
-    /// Creates a promotion that begins in the class that was asked for.
+    /// Creates a promotion that begins in the requested class.
     pub const fn new(asked: Class) -> Self {
         Self { asked, class: asked, idle_since: None }
     }
@@ -68,8 +68,8 @@ impl ClassPromotion {
         self.class
     }
 
-    /// Looks at what waits, at `now` of the deadlines' clock, and at what this class `carried`
-    /// since the last look; none if there was less than it could have carried. Cost: all items.
+    /// Reviews the class at `now` of the deadlines' clock. `carried` is the rate of the class since
+    /// the last review; `None` if there was not enough to send to measure it. Cost: all items.
     pub fn review<T>(
         &mut self,
         now: u64,
@@ -93,8 +93,8 @@ impl ClassPromotion {
         Some(ClassChange { from, to, needed, carried })
     }
 
-    /// Returns the class below, if half of what is carried has been enough for long; else the
-    /// present one.
+    /// Returns the class below, if half of the measured rate has been enough for [`KEPT_FOR`]; else
+    /// the present one.
     fn lower(
         &mut self,
         now: u64,

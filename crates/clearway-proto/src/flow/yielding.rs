@@ -1,25 +1,25 @@
-//! The rate at which staging may send so that an application beside it hardly notices.
+//! The rate at which staging may send so that it slows an application beside it by little.
 //!
 //! # Model
-//! A probe of the application's kind is timed all the time. Some of its samples fall into pauses of
-//! staging (*paused*), the others do not (*sending*). Every 50 ms, with `eps` the excess that is
-//! borne:
+//! A probe that sends like the application measures latencies all the time. Some samples fall into
+//! pauses of staging (*paused*), the others do not (*sending*). Every 50 ms, with `eps` the excess
+//! that is tolerated:
 //! ```text
 //!   e = p90(sending) / p90(paused) - 1
 //!   e > eps    rate = rate x max(1/2, 1 - e/2)
 //!   else       rate = rate + 2 % of the link
 //! ```
-//! The ratio is that of the congestion test: what others cause is in both and cancels out, so
-//! staging does not give way to a load that is not its own. A load of others that begins or ends
-//! would be in one of the two only. So samples count from the next pause on, and what they are
-//! compared with is the slower of the pauses before and after them.
+//! The ratio is that of the congestion test: the delay that others cause is in both and cancels
+//! out, so staging does not slow down for a load that is not its own. A load of others that begins
+//! or ends would be in one of the two only. So samples count only after the next pause, and are
+//! compared with the slower of the pauses before and after them.
 //!
-//! A decision needs a few samples of each kind, and no sample counts twice: else what the old rate
-//! did would be held against the new one. Without enough of them the rate stays; where nothing was
-//! sent beside staging it rises.
+//! A decision needs 3 paused and 10 sending samples, and each sample counts once: else delays of
+//! the old rate would reduce the new one. With fewer samples the rate stays; without any beside
+//! staging it rises.
 //!
-//! A deadline needs a rate, bytes left by time left, and it wins: the report says what that costs
-//! the application.
+//! A deadline needs a rate, the bytes left divided by the time left: the floor. It has precedence;
+//! the report says by how much the rate is raised for it.
 //!
 //! # Source
 //! Pauses: slowdowns as in draft-irtf-iccrg-ledbat-plus-plus. Increase by a part of the whole and
@@ -27,11 +27,11 @@
 //! congestion avoidance in computer networks" (1989).
 //!
 //! # Invariants
-//! I1. The rate is not below the floor, as far as the link carries it, nor above the link.
+//! I1. The rate is at most that of the link; up to that, at least the floor and 1 % of the link.
 //! I2. It falls only for samples that were slower than both pauses around them.
 //!
 //! # Not here
-//! Where samples come from, and what keeps the rate ([`super::TokenBucket`]).
+//! Where samples come from, and what enforces the rate ([`super::TokenBucket`]).
 
 use alloc::vec::Vec;
 
@@ -42,21 +42,21 @@ const DECIDE_EVERY: Nanos = Nanos::from_millis(50);
 /// Samples of pauses that a decision needs: a probe at 1 kHz has them in a period of which
 /// staging pauses a twentieth.
 const PAUSED_LEAST: usize = 3;
-/// Samples beside staging that a decision needs: fewer have no tenth.
+/// Samples beside staging that a decision needs: the 90th percentile of fewer is their maximum.
 const SENDING_LEAST: usize = 10;
 /// Samples of a kind that are kept: a second of a probe at 1 kHz.
 const SAMPLES_MOST: usize = 1_000;
-/// Periods after which samples that no decision was made of are dropped: a second.
+/// Periods after which samples that were too few for a decision are dropped: a second.
 const PERIODS_MOST: u32 = 20;
-/// The share of the link by which the rate grows: 2 %.
+/// The divisor of the link's rate for a step up: 2 %.
 const STEP: u64 = 50;
-/// The share of the link that is left to staging however much it disturbs: 1 %. Without traffic
-/// nothing would show that it disturbs no longer.
+/// The divisor of the link's rate for the least rate: 1 %. Without any traffic of staging nothing
+/// would show that it slows the application no longer.
 const LEAST: u64 = 100;
-/// Periods in which the quietest pause is remembered, in two halves: a minute.
+/// Periods of each of the two halves of a minute for which the fastest pause is remembered.
 const QUIET_FOR: u32 = 600;
 
-/// When a probe was under way.
+/// Says when a probe was under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeMoment {
     /// In a pause of staging.
@@ -65,10 +65,10 @@ pub enum ProbeMoment {
     Sending,
 }
 
-/// What makes the application slow.
+/// Names what makes the application slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExcessCause {
-    /// Too few samples tell.
+    /// There were too few samples.
     Unknown,
     /// It is as fast as it is without staging and without others.
     Nobody,
@@ -78,7 +78,7 @@ pub enum ExcessCause {
     Others,
 }
 
-/// What was decided, and what it costs.
+/// Reports a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct YieldReport {
     /// By how much the application is slower while staging sends, in thousandths.
@@ -87,7 +87,8 @@ pub struct YieldReport {
     pub cause: ExcessCause,
     /// The rate from now on.
     pub rate: BitsPerSec,
-    /// What of it a deadline takes beyond what the application would be spared for.
+    /// The part of it that only a deadline needs: the excess of the floor over the rate that spares
+    /// the application.
     pub for_deadline: BitsPerSec,
 }
 
@@ -96,16 +97,16 @@ pub struct YieldReport {
 pub struct YieldController {
     link: BitsPerSec,
     eps_permille: u32,
-    /// The rate without a floor.
+    /// The rate that spares the application, without the floor.
     spared: u64,
     floor: u64,
     paused: Vec<Nanos>,
-    /// Samples before the last pause, and those that no pause followed yet.
+    /// Sending samples before the last pause; `pending` are those that no pause followed yet.
     sending: Vec<Nanos>,
     pending: Vec<Nanos>,
-    /// The pauses of the last decision.
+    /// The 90th percentile of pauses at the last decision.
     before: Nanos,
-    /// The quietest pauses of this half and the one before.
+    /// The fastest pauses of this half and the one before.
     quiet: [Nanos; 2],
     quiet_periods: u32,
     next: LocalNs,
@@ -143,7 +144,7 @@ impl YieldController {
         self.next
     }
 
-    /// Sets the rate that deadlines need, as [`super::DeadlineQueue::rate_needed`] says it.
+    /// Sets the rate that deadlines need: that of [`super::DeadlineQueue::rate_needed`].
     pub const fn set_floor(&mut self, floor: BitsPerSec) {
         self.floor = floor.0;
     }
@@ -194,7 +195,7 @@ impl YieldController {
             let kept = 1_000_u64.saturating_sub(u64::from(excess / 2)).max(500);
             let spared = u128::from(self.spared) * u128::from(kept) / 1_000;
             self.spared = (spared as u64).max(self.link.0 / LEAST);
-            // They left at the rate that was too high.
+            // These samples left while the rate was too high.
             self.pending.clear();
             ExcessCause::Staging
         } else {

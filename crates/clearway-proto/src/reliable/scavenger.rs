@@ -1,21 +1,22 @@
-//! The window of a scavenger: it uses what others leave, and it leaves when they come.
+//! The congestion window of the scavenger class: it uses the bandwidth that other traffic leaves.
 //!
 //! # Model
-//! The target is the queue that all scavengers of a path together may cause, as a delay. The window
-//! `W`, in fragments, changes once a round, by what the shortest round trip of the round has above
-//! the shortest seen (`queue`). With `gain = 1 / min(16, ceil(2 target / base))`:
+//! The target is the queueing delay that all scavengers of a path together may cause. The window
+//! `W`, in fragments, changes once a round. `base` is the shortest round trip that is known,
+//! `queue` the shortest of the round less `base`. With `gain = 1 / min(16, ceil(2 target / base))`:
 //! ```text
 //!   queue < target   W += gain
 //!   queue >= target  W += max(gain - W (queue / target - 1), -W / 2)
 //!   lost or marked   W -= W / 2
 //!
-//!   Start --3/4 of the target, the widest, late or lost--> Settle --2 rounds--> Hold
-//!   Hold --2 rounds--> Ramp --where it was, late or lost--> Steady --9 times as long--> Hold
+//!   Start --queue > 3/4 target, W at its maximum, lost or marked--> Settle --2 rounds--> Hold
+//!   Hold --2 rounds--> Ramp --former W, queue >= target, lost or marked--> Steady
+//!   Steady --9 times as long as Hold and Ramp, 60 s at most--> Hold
 //! ```
-//! `Start` and `Ramp` grow by `gain W` a round. `Hold` has one fragment under way, so that its
-//! queue is gone: only then does a path show its distance, to this stream and to one that came
+//! `Start` and `Ramp` grow by `gain W` a round. `Hold` has one fragment in flight, so that its
+//! queue drains: only then is the base delay measured right, by this stream and by one that began
 //! while this one had a queue. A slowdown is `Hold` and `Ramp`; the next one comes after 9 times
-//! its length, so that all of them cost a tenth of the time at most.
+//! its length, so that all of them take a tenth of the time at most.
 //!
 //! Several on one path become equal above the target: the decrease is in proportion to the window,
 //! the increase is not.
@@ -24,9 +25,8 @@
 //! draft-irtf-iccrg-ledbat-plus-plus: gain, decrease, slow start and slowdowns; initial window and
 //! age of the base delay: RFC 6817. Differences: a target of the class's allowance, where the draft
 //! has 60 ms for the internet. `Hold` has one fragment, where the draft has two: within a cluster
-//! the distance is that of two or three, and two of each stream would be a queue. `Ramp` ends when
-//! the target is exceeded and not only at the former window, so that a slowdown harms nobody who
-//! came meanwhile.
+//! the bandwidth-delay product is two or three fragments, so two of each stream would be a queue.
+//! `Ramp` also ends when the target is exceeded, so that it delays no traffic that began meanwhile.
 //!
 //! # Invariants
 //! I1. Outside `Hold` the window is never below two fragments nor above [`super::WINDOW`].
@@ -35,37 +35,37 @@
 use super::stream_path::WINDOW_LEAST;
 use crate::base::{LocalNs, Nanos};
 
-/// Parts of a fragment in which the window is counted: the gain is a sixteenth at least.
+/// Fixed-point parts of a fragment: the gain is a fraction of one.
 const PARTS: u64 = 1 << 16;
 /// The narrowest window.
 const LEAST: u64 = WINDOW_LEAST as u64 * PARTS;
 /// The widest.
 const WIDEST: u64 = super::WINDOW as u64 * PARTS;
-/// The smallest gain is one by this, as in the draft.
+/// The divisor of the smallest gain, as in the draft.
 const GAIN_DIVISOR_MOST: u64 = 16;
 /// Rounds between the end of the first growth and the first slowdown, as in the draft.
 const SETTLE_ROUNDS: u32 = 2;
 /// Rounds with one fragment under way, as in the draft.
 const HOLD_ROUNDS: u32 = 2;
-/// From one slowdown to the next, in lengths of the first, as in the draft.
+/// The time from one slowdown to the next, in lengths of the former, as in the draft.
 const APART: u64 = 9;
-/// The longest time between two slowdowns. A stream that pauses within one measures it too long.
+/// The longest time between two slowdowns: a stream that is idle within one measures it too long.
 const APART_MOST: Nanos = Nanos::from_secs(60);
-/// How long the shortest round trip is believed, in two halves: RFC 6817 keeps it for ten minutes.
+/// Half of the time for which the base delay is kept: ten minutes, as in RFC 6817.
 pub(super) const BASE_FOR: Nanos = Nanos::from_secs(300);
 
-/// What a round showed.
+/// The delays and losses of a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundDelay {
     /// Its shortest round trip, if one was measured.
     pub(super) shortest: Option<Nanos>,
     /// The shortest that is known.
     pub(super) base: Nanos,
-    /// The queue that is no harm.
+    /// The queueing delay that is allowed.
     pub(super) target: Nanos,
     /// The window was full: a wider one would have been used.
     pub(super) was_full: bool,
-    /// The network lost or marked what a queue does not hold.
+    /// The network lost or marked more packets than chance explains.
     pub(super) overflows: bool,
 }
 
@@ -87,13 +87,13 @@ impl RoundDelay {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScavengerPhase {
-    /// Grows until a queue begins.
+    /// Grows until a queue begins: slow start.
     Start,
-    /// Has found the end of the path.
+    /// Waits before the first slowdown.
     Settle { rounds: u32 },
     /// Empties its queue.
     Hold { rounds: u32, began: LocalNs },
-    /// Returns to where it was.
+    /// Grows back to the former window.
     Ramp { began: LocalNs },
     /// Follows the queue.
     Steady { until: LocalNs },
@@ -113,7 +113,7 @@ impl ScavengerWindow {
         Self { parts: LEAST, phase: ScavengerPhase::Start, former: LEAST }
     }
 
-    /// Returns how many fragments may be under way.
+    /// Returns how many fragments may be in flight.
     pub(super) const fn fragments(&self) -> u32 {
         (self.parts / PARTS) as u32
     }
@@ -154,7 +154,7 @@ impl ScavengerWindow {
             }
             ScavengerPhase::Steady { until } => {
                 self.follow(round);
-                // A window that is not full has no queue that would have to go.
+                // A window that is not full has no queue of its own.
                 if now >= until && round.was_full {
                     self.slow_down(now);
                 }

@@ -3,13 +3,11 @@
  *
  * A seeded draw splits the PEs of each host into victims and congestors. Victims start small operations on victims of other hosts at intended times
  * and measure latency from these, so that a late operation does not hide the delay of those after it. Each pattern is measured isolated, and then
- * with each congestor. Congestors put blocks to congestors of other hosts, as many as their window holds; each is also measured alone, for its
- * bandwidth without victims. The figure is congested p99 over isolated p99. Where all PEs are of one host, they put to each other. Operations go
+ * with each congestor. Congestors put a window of blocks to congestors of other hosts, complete it, and repeat; each kind is also measured alone for
+ * 2 s, for its bandwidth without victims. The figure is congested p99 over isolated p99. On one host, congestors put to each other. Operations go
  * through a context of the class, through a queue of the class, or through a queue that the threads of a PE share.
  *
  *     oshcc -O2 -o shmem-tail shmem-tail.c && oshrun -n 8 ./shmem-tail --out tail && clearway report tail
- *
- * Source: the benchmark of queues with service classes: victims put, get, fetch-add and put with wait; congestors incast and all-to-all.
  */
 #include <dirent.h>
 #include <pthread.h>
@@ -26,7 +24,7 @@
 #include <unistd.h>
 
 enum { PES_MAX = 4096, BLOCK_MAX = 1 << 20, POINTS = 100, THREADS_MAX = 16 };
-/* The ratio of neighbouring points of a chart: 99 steps lead to a ten-thousandth. */
+/* The ratio of neighbouring points of a chart: 99 steps reach the share of 1/10,000. */
 static const double STEP = 0.911163;
 
 static const char *const VICTIMS[] = {"put", "get", "fetch-add", "put-wait"};
@@ -46,13 +44,13 @@ static struct {
     const char *out;
 } asked = {{1, 1, 1, 1}, {1, 1, 1}, {1, 1}, CONTEXT, 200, 32, 65536, 0, 4, 0.02, 1, NULL};
 
-/* The first `victims` entries of `order` are the victims, in pairs. A host is named by its first PE. */
+/* The first `victims` entries of `order` are the victims, in pairs; `place` is the entry of this PE. A host is named by its first PE. */
 static int me, pes, victims, order[PES_MAX], place, host_of[PES_MAX], is_one_host = 1;
 /* Symmetric. */
 static double *latencies;
 static long *words, *stop, *moved;
 static char *blocks;
-/* What operations go through: of one class, for victims, and for congestors. A queue, or a context if there is none. */
+/* What operations go through, if all have one class, for victims, and for congestors: the queue, or the context if there is no queue. */
 static struct channel {
     shmem_ctx_t ctx;
     shmemx_queue_t queue;
@@ -141,18 +139,18 @@ static const char USAGE[] =
     "usage: shmem-tail [--victims put,get,fetch-add,put-wait] [--congestors incast,alltoall,both]\n"
     "                  [--classes one,split] [--through context|queue|shared] [--threads N] [--messages N]\n"
     "                  [--gap-ms T] [--window N] [--block BYTES] [--nice N] [--seed N] [--out DIR]\n"
-    "Measure small operations of victims beside bulk traffic of congestors, at least 4 PEs.\n"
+    "Measure latencies of small operations (victims) beside bulk puts (congestors); start 4 PEs or more.\n"
     "  --victims     measure these patterns (default all)\n"
-    "  --congestors  measure beside these (default all)\n"
-    "  --classes     one class for both, and split: high for victims, low for congestors (default one,split)\n"
+    "  --congestors  measure beside these; both: half of the congestors each (default all)\n"
+    "  --classes     one: the same for all, medium, or SHMEM_CLASS with contexts; split: high for victims, low for congestors (default one,split)\n"
     "  --through     issue operations through a context, a queue, or a queue shared by threads (default context)\n"
-    "  --threads     start N threads of a PE that share its queue (default 4)\n"
-    "  --messages    time N operations of each victim in a phase (default 200)\n"
-    "  --gap-ms      intend one operation every T ms (default 20)\n"
-    "  --window      keep N blocks under way at a congestor (default 32)\n"
-    "  --block       put blocks of BYTES (default 65536)\n"
+    "  --threads     with --through shared: start N threads on each PE, 1 to 16 (default 4)\n"
+    "  --messages    time N operations of each victim in a phase, at least 20 (default 200)\n"
+    "  --gap-ms      start one operation every T ms (default 20)\n"
+    "  --window      put N blocks, then wait for their completion; each thread (default 32)\n"
+    "  --block       put blocks of BYTES, up to 1048576 (default 65536)\n"
     "  --nice        run congestors at this nice value; 19 where PEs share processors, so that victims wait for the network alone (default 0)\n"
-    "  --seed        draw victims and congestors from N (default 1)\n"
+    "  --seed        draw victims and congestors with seed N (default 1)\n"
     "  --out         write DIR/report.json, which `clearway report DIR` shows\n";
 
 static void read_options(int count, char **words)
@@ -331,7 +329,7 @@ struct work {
     const struct channel *channel;
     int pattern, congestor;
     long first, step;
-    double at; /* when a victim begins, or a congestor ends; 0: at the order of a victim */
+    double at; /* when a victim begins, or a congestor ends; 0: when the last victim sets `stop` */
     long begun;
     double took;
 };
@@ -417,7 +415,7 @@ static int goes_on(const struct work *work)
     return work->at ? now() < work->at : !shmem_long_test(stop, SHMEM_CMP_NE, 0);
 }
 
-/* Puts blocks until a victim stores stop, or until a time. */
+/* Puts blocks until a victim sets `stop`, or until a time. */
 static void *put_blocks(void *given)
 {
     struct work *work = given;
@@ -765,7 +763,7 @@ static void close_channels(void)
             shmem_ctx_destroy(channels[i].ctx);
 }
 
-/* Returns whether threads will call the library. Options are read when it can refuse them. */
+/* Returns whether threads will call the library. The other options are read after shmem_init, which `refuse` needs. */
 static int want_threads(int count, char **words)
 {
     for (int i = 1; i + 1 < count; i++)

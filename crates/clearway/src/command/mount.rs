@@ -3,7 +3,8 @@
 //! # Model
 //! Unless it stays in the foreground, the command starts itself again as the process of the mount.
 //! It prints the messages of that process until the mount works, and ends. From then on the process
-//! writes errors and warnings into `mount.log` in the directory of the log.
+//! writes errors and warnings into a file: `mount.log` in the directory of the log, or a file of
+//! its own for a mount of a server.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -40,8 +41,8 @@ const READY: &str = "mounted";
 
 /// How often a command looks whether a log is closed.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Looks between two searches for copies of a mount, three seconds: one that a command has while it
-/// starts is gone by then.
+/// Looks between two searches for copies of a mount (three seconds): a copy that a command has
+/// only while it starts is gone by then.
 const LOOKS_PER_COPY: u32 = 150;
 /// How long the end of a mount may take: all that is in memory is written to the disk of the log.
 const CLOSE_MAX: Duration = Duration::from_secs(300);
@@ -49,22 +50,23 @@ const CLOSE_MAX: Duration = Duration::from_secs(300);
 /// Flags of `clearway mount`.
 #[derive(Debug, Args)]
 pub(crate) struct MountFlags {
-    /// Keep files in a log in the directory LOG, and copy them to the directory STORE, both on this
-    /// machine. If LOG has no log, the command makes one.
+    /// Keep files in a log in the directory LOG, and copy them to the existing directory STORE, both
+    /// on this machine. If LOG has no log, the command makes one. --size, --inodes, --class, --rule
+    /// and --store-patience belong to --local.
     #[arg(long, value_name = "LOG:STORE")]
     local: Option<LocalPlaces>,
-    /// Mount on this existing directory; without --local, name the server before it:
-    /// `SERVER:PORT:/TREE DIRECTORY`, where the port and the tree can be left out.
+    /// Mount on this existing directory; without --local, name the server before it, as
+    /// `SERVER[:PORT][:/TREE] DIRECTORY`: port 27183 and the root of its tree are the defaults.
     #[arg(value_name = "[SERVER] DIRECTORY", required = true, num_args = 1..=2)]
     places: Vec<PathBuf>,
-    /// Read the key that the server knows from this file.
+    /// Read the key from this file; the server must accept it. Needed without --local.
     #[arg(long, value_name = "FILE", conflicts_with = "local")]
     key: Option<PathBuf>,
-    /// Choose the wire to the server.
+    /// Carry the data to the server over this wire.
     #[arg(long, value_enum, default_value_t = ServerWire::Udp, conflicts_with = "local")]
     wire: ServerWire,
-    /// Let requests fail when the server has been away for this many seconds; writes that it lacks
-    /// are lost then [default: wait for ever].
+    /// Fail all requests when there is no connection to the server for this many seconds. Writes
+    /// that the server lacks are lost then; unmount, and mount again [default: wait for ever].
     #[arg(long, value_name = "SECONDS", conflicts_with = "local", value_parser = clap::value_parser!(u64).range(1..))]
     patience: Option<u64>,
     #[command(flatten)]
@@ -87,7 +89,7 @@ pub(crate) struct MountFlags {
 enum ServerWire {
     /// Sealed UDP.
     Udp,
-    /// libfabric.
+    /// libfabric, which is not sealed: only trusted hosts may reach its network.
     Ofi,
 }
 
@@ -274,7 +276,7 @@ fn serve(flags: &MountFlags) -> Result<Exit> {
     });
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
-    // What cannot be had must not be found out when files are written already.
+    // An address that cannot be bound is an error before anything is mounted.
     let metrics = MetricsListener::bind(flags.metrics)?;
     let mut mounted = Serving::open(flags, &reporter)?;
     let source = mounted.metrics();

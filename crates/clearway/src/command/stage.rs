@@ -26,17 +26,17 @@ use crate::run::exit::Exit;
 pub(crate) enum StageCommand {
     /// Serve a log and its store to mounts of other hosts, until a signal ends it.
     Serve(Box<ServeFlags>),
-    /// Run a program with a mount of its own job on each node, started by srun, mpirun or alone.
+    /// Run a program with a staging mount on each node of a job, under srun, mpiexec or alone.
     ///
     /// The first task serves the log, the first task of each node mounts it, and all tasks run the
-    /// program with CLEARWAY_STAGE in its environment, which names the mount. When all programs have
-    /// ended, the command waits until the backing directory has everything, and takes mounts and
-    /// server away. Its exit status is that of the program.
+    /// program; CLEARWAY_STAGE in its environment names the mount point. When all programs have
+    /// ended, the command unmounts, waits until the backing directory has everything, and ends. Its
+    /// exit status is that of the program, or 128 plus the number of the signal that killed it.
     Job(Box<StageJobFlags>),
-    /// Is the mount of a node of `stage job`; started by the program itself.
+    /// Mount for a node of `stage job`; the program itself starts this.
     #[command(hide = true)]
     JobMount(NodeMountFlags),
-    /// Holds the program of a task of `stage job`; started by the program itself.
+    /// Hold the program of a task of `stage job`; the program itself starts this.
     #[command(hide = true)]
     JobProgram(ProgramWords),
     /// Show the space, memory, classes and drain of a mount.

@@ -32,14 +32,14 @@ pub(crate) struct LogFlags {
     /// all of them [default: those of the log].
     #[arg(long = "rule", value_name = "PATTERN=CLASS")]
     rules: Vec<ClassRule>,
-    /// Give up the process of the store, and park the drain, when a step makes no progress for this
-    /// many seconds.
+    /// Replace the process that writes the store when it makes no progress for this many seconds;
+    /// the drain is parked until the store works again.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     store_patience: u64,
 }
 
 impl LogFlags {
-    /// Returns what they say of the log and the store in these directories.
+    /// Returns the options of the log and the store in these directories.
     pub(crate) fn options(&self, log: &Path, store: &Path) -> LogOptions {
         LogOptions {
             log: log.to_owned(),
@@ -52,7 +52,7 @@ impl LogFlags {
         }
     }
 
-    /// Returns whether they set classes.
+    /// Returns whether the flags set classes.
     pub(crate) fn has_classes(&self) -> bool {
         self.class.is_some() || !self.rules.is_empty()
     }

@@ -52,7 +52,7 @@ impl FromStr for MetricsAddress {
             return Ok(Self(SocketAddr::from(([127, 0, 0, 1], port))));
         }
         text.parse().map(Self).map_err(|_| {
-            "give ADDR:PORT, as in 10.0.0.7:27183, [::]:27183 for all interfaces, or only PORT for the loopback".to_owned()
+            "give ADDR:PORT, as in 10.0.0.7:9464, [::]:9464 for all interfaces, or only PORT for the loopback".to_owned()
         })
     }
 }

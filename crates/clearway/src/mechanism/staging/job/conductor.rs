@@ -1,5 +1,5 @@
-//! Says to all tasks of a job what comes next: mounts first, then programs, then the drain, then the
-//! ends of mounts.
+//! Orders all tasks of a job through its phases: mount, run the programs, unmount. Then it waits
+//! for the drain, and closes the server.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,8 @@ use super::{DrainPolicy, ORPHANS};
 use crate::run::exit::{Exit, exit_of};
 use crate::run::interrupt::Interrupted;
 
-/// How long tasks have to end after a failure: a program gets two seconds, and its mount as many.
+/// How long tasks have to end after a failure; a task stops its program and its mount within some
+/// ten seconds.
 const STOPPING: Duration = Duration::from_secs(20);
 /// What becomes of a drain that nobody waits for.
 const CONTINUES: &str = "the next server of the log continues the drain";
@@ -36,11 +37,11 @@ pub(super) struct TaskPlace {
 struct ConductedTask {
     place: TaskPlace,
     output: Box<dyn std::io::Write + Send>,
-    /// It can be told something.
+    /// Its connection has not ended.
     is_there: bool,
 }
 
-/// A job that failed; why has been said.
+/// A job that failed, after the message about it was printed.
 pub(super) struct JobFailure {
     pub(super) exit: Exit,
     /// A task is gone, so that not all can leave together.
@@ -55,8 +56,8 @@ enum JobEvent {
     Drained(Result<()>),
 }
 
-/// The conductor. Tasks are named by the order in which they were added; the first one is the task of
-/// its own process.
+/// The conductor. Tasks are numbered in the order in which they were added; the first one is the
+/// task of its own process.
 pub(super) struct Conductor {
     tasks: Vec<ConductedTask>,
     sender: Sender<JobEvent>,
@@ -120,7 +121,7 @@ impl Conductor {
         }
     }
 
-    /// Lets the first task of each host mount; returns the directory of each host.
+    /// Lets the first task of each host mount; returns the mount point of each host.
     fn mount(&mut self, holders: &[usize], port: u16) -> Result<BTreeMap<usize, PathBuf>> {
         holders.iter().for_each(|holder| self.order(*holder, &Order::Mount { port }));
         let mut directories = BTreeMap::new();
@@ -190,7 +191,7 @@ impl Conductor {
         }
     }
 
-    /// Ends all tasks, as far as they are there.
+    /// Ends all tasks that are not lost.
     fn stop(&mut self) {
         let has_lost = self.tasks.iter().any(|task| !task.is_there);
         (0..self.tasks.len()).for_each(|task| self.order(task, &Order::Stop));
@@ -246,7 +247,7 @@ impl Conductor {
             }
         };
         let place = self.tasks.get(number).map(|task| (task.place.rank, task.place.name.clone()));
-        let (rank, name) = place.context("a report of nobody")?;
+        let (rank, name) = place.context("a report of an unknown task")?;
         match report {
             None => {
                 self.lose(number);
@@ -261,7 +262,7 @@ impl Conductor {
     }
 }
 
-/// Says why a job fails.
+/// Prints why a job fails.
 fn report(why: &anyhow::Error) {
     eprintln!("clearway: {}", escaped(&format!("{why:#}")));
 }

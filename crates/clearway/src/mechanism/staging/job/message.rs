@@ -18,7 +18,7 @@ pub(super) type TaskConnection = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 pub(super) enum Order {
     /// Mount the server at this port, for all tasks of the node.
     Mount { port: u16 },
-    /// Run the program with this directory.
+    /// Run the program with this mount point.
     Run { directory: PathBuf },
     /// End the program, because one of another task was killed.
     End,
@@ -40,7 +40,7 @@ pub(super) enum TaskReport {
     /// The program ended.
     Ended(ApplicationEnd),
     Unmounted,
-    /// The user wants an end.
+    /// A signal asked the job to end.
     Interrupted,
     /// The task cannot do its part.
     Failed {
@@ -60,15 +60,15 @@ pub(super) enum ApplicationEnd {
     Killed,
 }
 
-/// Sends `message`, if there is somebody to take it: whoever reads notices the end of a connection.
+/// Sends `message`. An error is not returned: the reader of the connection notices its end.
 pub(super) fn send(to: &mut dyn Write, message: &impl Serialize) {
     let Ok(mut line) = serde_json::to_vec(message) else { return };
     line.push(b'\n');
     let _ = to.write_all(&line).and_then(|()| to.flush());
 }
 
-/// Gives each message of `from` to `take`, and `None` at the end of the connection or of sense, until
-/// `take` wants no more.
+/// Gives each message of `from` to `take`, until `take` returns `false`. At the end of the
+/// connection, or at a line that is no message, `take` gets `None`, and nothing more.
 pub(super) fn receive<M: DeserializeOwned>(
     from: Box<dyn Read + Send>,
     mut take: impl FnMut(Option<M>) -> bool,

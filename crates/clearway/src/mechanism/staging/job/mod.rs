@@ -3,14 +3,15 @@
 //! # Model
 //! ```text
 //!   launcher --starts--> a task for each rank --starts--> program, with CLEARWAY_STAGE
-//!                        first task of a node --starts--> the node's mount
+//!                        first task of a node --starts--> the node's mount (a process)
 //!                        rank 0: server, and conductor of all tasks (its own included)
 //!
-//!   conductor --Order--> task     mount, run, unmount, leave
-//!   conductor <-Report-- task     mounted, ended, unmounted
+//!   conductor --Order-------> task     mount, run, unmount, leave
+//!   conductor <--TaskReport-- task     mounted, ended, unmounted
 //! ```
-//! Tasks find each other as the ranks of a run do (`run::job`), over connections that last as long as
-//! the job. When all mounts are gone, the server has everything, and the conductor waits for its drain. The key of server and mounts is the secret that the ranks agreed on.
+//! Tasks find each other as the ranks of a run do (`run::job`), over connections that last as long
+//! as the job. When all mounts are gone, the server has everything, and the conductor waits for the
+//! drain. The key of server and mounts is the secret that the ranks agreed on.
 //!
 //! # Invariants
 //! I1. No mount and no program outlives its task: a mount ends with its standard input; the process
@@ -47,7 +48,7 @@ use task::Task;
 pub(crate) use node_mount::{NodeMountFlags, serve as serve_mount};
 pub(crate) use program::{ProgramWords, hold as hold_program};
 
-/// The variable that tells the program where it finds the staged files.
+/// The variable in the program's environment that names the mount point.
 const DIRECTORY_VARIABLE: &str = "CLEARWAY_STAGE";
 
 /// Flags of `clearway stage job`.
@@ -56,7 +57,7 @@ pub(crate) struct StageJobFlags {
     /// Keep the log in this directory of the first node. If it has no log, the command makes one.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Drain the log into this existing directory, which the first node reaches.
+    /// Drain the log into this existing directory, as the first node names it.
     #[arg(long, value_name = "DIR")]
     backing: PathBuf,
     /// Mount on this existing directory of each node [default: a new directory in $TMPDIR or /tmp].
@@ -74,8 +75,8 @@ pub(crate) struct StageJobFlags {
     program: Vec<OsString>,
 }
 
-/// What the mount of a dead task gets to unmount, before other tasks of its node end: a launcher may
-/// kill then what is left on the node. It takes some milliseconds.
+/// How long the mount of a dead task has to unmount before other tasks of its node end: then a
+/// launcher may kill what is left on the node. An unmount takes some milliseconds.
 const ORPHANS: Duration = Duration::from_millis(500);
 
 /// Whether the end of a job waits for the drain.
@@ -90,7 +91,7 @@ struct TaskSpec<'a> {
     flags: &'a StageJobFlags,
     /// The host of the server, as this task reaches it.
     server: Ipv4Addr,
-    /// The conductor, for people.
+    /// The conductor's name in messages.
     conductor: String,
     secret: String,
     /// What the program needs to use the launcher.
@@ -114,23 +115,23 @@ pub(crate) fn run(flags: &StageJobFlags) -> Result<Exit> {
     }
 }
 
-/// Is a task that another conducts; returns the status of its program.
+/// Runs a task that another process conducts; returns the status of its program.
 fn follow(flags: &StageJobFlags, follower: Follower) -> Result<i32> {
     let (connection, secret) = follower.connection()?;
     let server = match connection.peer_addr().context("the conductor has no address")? {
         SocketAddr::V4(there) => *there.ip(),
         SocketAddr::V6(_) => return Err(anyhow!("the conductor has no IPv4 address")),
     };
-    let secret = String::from_utf8(secret).context("a secret that is no word")?;
+    let secret = String::from_utf8(secret).context("the secret of the job is no text")?;
     let conductor = follower.coordinator().to_owned();
     let spec = TaskSpec { flags, server, conductor, secret, share: follower.program_share() };
-    let input = connection.try_clone().context("a connection in both directions")?;
+    let input = connection.try_clone().context("cannot duplicate a connection")?;
     let status = Task::new(spec, (Box::new(input), Box::new(connection)))?.run()?;
     follower.leave()?;
     Ok(status)
 }
 
-/// Is the first task, and conducts all; returns the status of its program.
+/// Runs the first task, and conducts all tasks; returns the status of its own program.
 fn conduct(flags: &StageJobFlags, job: CoordinatedJob) -> Result<i32> {
     let (status, ended) = match serve_tasks(flags, &job) {
         Ok(both) => both,
@@ -143,8 +144,8 @@ fn conduct(flags: &StageJobFlags, job: CoordinatedJob) -> Result<i32> {
     }
 }
 
-/// Serves the log to all tasks until they have ended: the status of the own program, and how the job
-/// ended.
+/// Serves the log to all tasks until they have ended; returns the status of the own program, and
+/// how the job ended.
 fn serve_tasks(
     flags: &StageJobFlags,
     job: &CoordinatedJob,
@@ -157,8 +158,8 @@ fn serve_tasks(
     let options = flags.log.options(&flags.data, &flags.backing);
     let key = AcceptedKey::for_hosts(secret.clone().into_bytes())?;
     let service = Service::open(SocketAddrV4::new(address, 0), vec![key], &options, &reporter)?;
-    let (own, conducted) = UnixStream::pair().context("a connection to the own task")?;
-    let copy = |stream: &UnixStream| stream.try_clone().context("a connection in both directions");
+    let (own, conducted) = UnixStream::pair().context("cannot connect to the own task")?;
+    let copy = |stream: &UnixStream| stream.try_clone().context("cannot duplicate a connection");
     let spec = TaskSpec {
         flags,
         server: Ipv4Addr::LOCALHOST,
@@ -178,7 +179,7 @@ fn serve_tasks(
     conductor.add(place(0)?, (Box::new(copy(&conducted)?), Box::new(conducted)));
     for guest in job.guests()? {
         let input: TcpStream =
-            guest.connection.try_clone().context("a connection in both directions")?;
+            guest.connection.try_clone().context("cannot duplicate a connection")?;
         conductor.add(place(guest.rank.0)?, (Box::new(input), Box::new(guest.connection)));
     }
     let log = flags.data.clone();

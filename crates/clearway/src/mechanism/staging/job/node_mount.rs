@@ -1,12 +1,12 @@
 //! The mount of a node: a process that the node's first task starts, and that ends with it.
 //!
 //! # Model
-//! The process mounts, prints one line, and serves requests until the mount is gone. The task unmounts
-//! in order. When the task dies its end of the standard input closes; the process then unmounts by
+//! The process mounts, prints one line, and serves requests until the mount is gone. The task
+//! unmounts. When the task dies, the process's standard input closes; the process then unmounts by
 //! itself, and waits for the server no longer than [`ORPHANED`].
 //!
 //! # Invariants
-//! I1. A signal to all processes of a job does not end the mount: programs still write then.
+//! I1. A signal to all processes of a job does not end the mount: programs may still write then.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddrV4;
@@ -38,11 +38,11 @@ use crate::run::rank_process::SECRET_VARIABLE;
 
 /// How long a mount waits for its server after its task died.
 const ORPHANED: Duration = Duration::from_secs(3);
-/// How long an unmount is tried while a program ends that still has files open.
+/// How long an unmount is tried again while a program that has files open ends.
 const BUSY: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Words of the process of a mount.
+/// Flags of the process of a mount.
 #[derive(Debug, Args)]
 pub(crate) struct NodeMountFlags {
     /// The server.
@@ -66,13 +66,13 @@ enum MountStart {
     Failed(String),
 }
 
-/// Is the process of a mount.
+/// Mounts in this process, until the mount is gone.
 ///
 /// # Errors
-/// The starting task is gone, or the mount ended in disorder.
+/// The standard output cannot be written, or the mount ended with an error.
 pub(crate) fn serve(flags: &NodeMountFlags) -> Result<Exit> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // The task gets it too, and ends the mount when programs have ended.
+        // The task gets it, too, and ends the mount when programs have ended.
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))
             .context("cannot ignore signals")?;
     }
@@ -81,7 +81,7 @@ pub(crate) fn serve(flags: &NodeMountFlags) -> Result<Exit> {
         Ok(_) => MountStart::Mounted,
         Err(why) => MountStart::Failed(format!("{why:#}")),
     };
-    let mut line = serde_json::to_vec(&line).context("a line that JSON cannot hold")?;
+    let mut line = serde_json::to_vec(&line).context("cannot write the answer as JSON")?;
     line.push(b'\n');
     let told = io::stdout().write_all(&line).and_then(|()| io::stdout().flush());
     let Ok(mounted) = mounted else {
@@ -122,7 +122,7 @@ fn open(flags: &NodeMountFlags) -> Result<RemoteMounted> {
     Ok(RemoteMounted::open(&options, connector, &reporter)?)
 }
 
-/// Unmounts, also while somebody has files open.
+/// Unmounts; detaches the mount if it stays busy.
 fn take_away(directory: &Path) {
     let until = Instant::now() + BUSY;
     while unmount(directory).is_err() {
@@ -145,7 +145,7 @@ fn remove(directory: &Path, is_temporary: bool) {
 /// The mount of a node, as its first task has it.
 pub(super) struct NodeMount {
     process: Child,
-    /// The process ends when this does.
+    /// The process ends when this is closed.
     bond: Option<ChildStdin>,
     pub(super) directory: PathBuf,
     is_temporary: bool,
@@ -171,7 +171,7 @@ impl NodeMount {
     }
 
     fn start(spec: &TaskSpec<'_>, port: u16, directory: &Path, is_temporary: bool) -> Result<Self> {
-        let program = std::env::current_exe().context("the path of this program")?;
+        let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
         let server = SocketAddrV4::new(spec.server, port).to_string();
         let memory = format!("{}B", spec.flags.log.memory.0);
@@ -186,7 +186,7 @@ impl NodeMount {
         }
         let start = serde_json::from_str(&line);
         let directory = directory.to_owned();
-        // A wait for a process closes what the process has for input.
+        // A wait for the process would close its standard input.
         let bond = process.stdin.take();
         let mount = Self { process, bond, directory, is_temporary };
         match start {
@@ -210,7 +210,7 @@ impl NodeMount {
     /// Unmounts, and waits until the server has everything.
     ///
     /// # Errors
-    /// One sentence: somebody still used it, so that later writes are lost.
+    /// One sentence: a process still used it, so that later writes are lost.
     pub(super) fn close(mut self) -> Result<()> {
         let begun = Instant::now();
         let outcome = loop {
@@ -218,7 +218,7 @@ impl NodeMount {
                 Ok(()) => break Ok(()),
                 Err(_) if begun.elapsed() < BUSY => thread::sleep(LOOK_EVERY),
                 Err(why) => {
-                    // What has no name any more ends with its last user, or with its process.
+                    // A detached mount ends with its last user, or with its process.
                     let _ = detach(&self.directory);
                     let _ = self.process.kill();
                     break Err(anyhow!("cannot unmount {}: {why}", self.directory.display()));
@@ -234,9 +234,9 @@ impl NodeMount {
         }
     }
 
-    /// Ends it soon; what the server does not have then is lost.
+    /// Ends it within some seconds; writes that the server lacks then are lost.
     pub(super) fn stop(mut self) {
-        // The process does it, because a launcher may kill this task meanwhile.
+        // The process unmounts, because a launcher may kill this task meanwhile.
         drop(self.bond.take());
         let until = Instant::now() + BUSY + ORPHANED + BUSY;
         while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
@@ -244,7 +244,7 @@ impl NodeMount {
         }
         let _ = self.process.kill();
         let _ = self.process.wait();
-        // One that was killed left its mount behind.
+        // A killed process leaves its mount behind.
         if is_left_behind(&self.directory) {
             take_away(&self.directory);
         }

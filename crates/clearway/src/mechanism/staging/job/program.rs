@@ -1,5 +1,4 @@
-//! The application of a task: started with a directory, in a process group of its own, and gone with
-//! its task.
+//! The program of a task: it runs in a process group of its own, and ends when its task dies.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -22,9 +21,9 @@ use super::message::ApplicationEnd;
 use super::{DIRECTORY_VARIABLE, TaskSpec};
 use crate::run::exit::Exit;
 
-/// What a shell says of a program that is not there.
+/// The exit status of a shell for a program that is not there.
 const NOT_FOUND: i32 = 127;
-/// What a shell adds to the number of a signal.
+/// What a shell adds to the number of a signal for the exit status.
 const SIGNALED: i32 = 128;
 
 /// Signals that are passed on to the program.
@@ -32,7 +31,7 @@ pub(super) const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR
 /// What the process that holds the program gets when its task dies: a signal that nobody else sends.
 const TASK_DIED: i32 = Signal::SIGPWR as i32;
 
-/// Words of the process that holds the program.
+/// Flags of the process that holds the program.
 #[derive(Debug, Args)]
 pub(crate) struct ProgramWords {
     /// The task.
@@ -50,7 +49,7 @@ pub(crate) struct ProgramWords {
 pub(crate) fn hold(words: &ProgramWords) -> Result<Exit> {
     let all = PASSED_ON.iter().chain([&TASK_DIED]);
     let mut signals = Signals::new(all).context("cannot listen for signals")?;
-    set_pdeathsig(Signal::SIGPWR).context("a bond to the task")?;
+    set_pdeathsig(Signal::SIGPWR).context("cannot ask for a signal at the death of the task")?;
     if getppid() != Pid::from_raw(words.task.cast_signed()) {
         return Ok(Exit::Failed);
     }
@@ -65,7 +64,7 @@ pub(crate) fn hold(words: &ProgramWords) -> Result<Exit> {
     };
     let process = Pid::from_raw(child.id().cast_signed());
     thread::spawn(move || {
-        // The others reach the program by themselves: they are sent to the whole group.
+        // Other signals reach the program without help: they are sent to the whole group.
         for _ in signals.forever().filter(|signal| *signal == TASK_DIED) {
             let is_group = getpgrp() == getpid();
             let _ = if is_group { killpg(getpid(), SIGKILL) } else { kill(process, SIGKILL) };
@@ -74,7 +73,7 @@ pub(crate) fn hold(words: &ProgramWords) -> Result<Exit> {
     let status = child.wait().context("the program cannot be waited for")?;
     match status.signal() {
         Some(signal) if signal == SIGKILL as i32 => drop(kill(getpid(), SIGKILL)),
-        // One that cannot be raised is a status, as a shell has it.
+        // A signal that cannot be raised becomes a status, as in a shell.
         Some(signal) => drop(signal_hook::low_level::emulate_default_handler(signal)),
         None => {}
     }
@@ -89,12 +88,12 @@ pub(super) struct RunningProgram {
 }
 
 impl RunningProgram {
-    /// Starts the program of a task with the staged files in `directory`.
+    /// Starts the program of a task; `directory` is the mount point.
     ///
     /// # Errors
     /// The system has no room for a process.
     pub(super) fn spawn(spec: &TaskSpec<'_>, directory: &Path) -> Result<Self> {
-        let program = std::env::current_exe().context("the path of this program")?;
+        let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
         command.args(["stage", "job-program", "--task", &std::process::id().to_string(), "--"]);
         command.args(&spec.flags.program).env(DIRECTORY_VARIABLE, directory);

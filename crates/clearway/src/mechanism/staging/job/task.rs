@@ -1,8 +1,8 @@
-//! A task of a job: obeys the conductor, runs the program, and has the node's mount if it is the first
-//! of its node.
+//! A task of a job: obeys the conductor and runs the program. The first task of a node also has the
+//! node's mount.
 //!
 //! # Model
-//! One thread decides; others bring orders, signals, and the ends of processes.
+//! One thread acts on events; other threads deliver them: orders, signals, and ends of processes.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -102,7 +102,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Returns the next event, or `None` when the time of the program is over.
+    /// Returns the next event, or `None` when the program must be killed.
     fn next(&self) -> Result<Option<TaskEvent>> {
         let Some(at) = self.kill_at else {
             return self.events.recv().map(Some).context("a task without events");
@@ -158,7 +158,8 @@ impl<'a> Task<'a> {
         Ok(())
     }
 
-    /// Lets an event come when a child has ended. It is not waited for: its number stays its own.
+    /// Delivers an event when a child has ended. The child is not reaped, so that its process
+    /// number is not used again.
     fn watch(&self, process: u32, event: fn() -> TaskEvent) -> Result<()> {
         let process = Pid::from_raw(process.cast_signed()).context("a process without a number")?;
         let process = pidfd_open(process, PidfdFlags::empty()).context("cannot watch a process")?;
@@ -207,7 +208,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Kills a program that did not end. One that waits for the mount ends only when the mount does.
+    /// Kills a program that did not end. One that is blocked on the mount ends only with the mount.
     fn kill(&mut self) {
         self.kill_at = None;
         if let Some(program) = &self.program {

@@ -10,7 +10,7 @@ use clearway_wires::{EndLocation, Network, PortRequest, RemoteTransport, WireNee
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// This form of messages, and the longest.
+/// The version of the messages, and the length of the longest.
 pub(super) const PROTOCOL: HandshakeLabels =
     HandshakeLabels { magic: *b"clearway stage 1", message_max: 64 << 10 };
 
@@ -53,7 +53,7 @@ pub(super) fn key_pair(rank: Rank, session: u64, secret: [u8; 32]) -> Result<Ran
     Ok(RankKeyPair::new(rank, KeyScope { session, epoch: 0, secret })?)
 }
 
-/// Returns what an end takes its port for.
+/// Returns the request for the port of one end.
 pub(super) const fn port_request(
     rank: Rank,
     session: u64,

@@ -1,14 +1,14 @@
-//! Servers of staged files, and their clients: how a mount on another host comes to a wire.
+//! Servers of staged files, and their clients: how a mount and its server open a wire.
 //!
 //! # Model
 //! ```text
-//!   mount  --TCP: proof of a key--> server
+//!   mount  --TCP: proof of a key, sealed from then on--> server
 //!   mount  <-Welcome (log, user)--  server
 //!   mount  --Join (name, keys, place of its wire)--> server
 //!   mount  <-Joined (place)------   server
-//!   mount  <===== wire of two ranks, sealed =====> server
+//!   mount  <===== wire of two ranks =====> server    (UDP: sealed; libfabric: not)
 //! ```
-//! The connection stays open without a word: each end learns by it that the other has ended. The
+//! The TCP connection stays open and idle: its end tells each side that the other has ended. The
 //! wire is a job of two ranks, with keys of its own.
 
 mod connect;

@@ -1,7 +1,7 @@
 //! `clearway stage serve`: a log and its store for mounts of other hosts.
 //!
 //! # Invariants
-//! I1. A visitor without a key costs a thread for [`GREETING`] at most.
+//! I1. A peer without a key takes a thread for [`GREETING`] at most.
 //! I2. A client acts as the user of its key; only a key of a host speaks for all users.
 
 use std::io;
@@ -39,7 +39,7 @@ use crate::run::metrics::{MetricSource, MetricsAddress, MetricsListener};
 pub(crate) const PORT: u16 = 27183;
 /// How long a visitor may take to show that it knows a key.
 const GREETING: Duration = Duration::from_secs(5);
-/// Visitors at a time that have not shown it, and those of one address.
+/// Peers at a time that have not shown it: all, and those of one address.
 const STRANGERS_MAX: usize = 64;
 const STRANGERS_EACH: usize = 16;
 /// Clients at a time.
@@ -54,16 +54,15 @@ pub(crate) struct ServeFlags {
     /// Drain the log into this existing directory.
     #[arg(long, value_name = "DIR")]
     backing: PathBuf,
-    /// Accept connections of mounts at this TCP address; their data uses UDP ports that the system
-    /// chooses.
+    /// Accept connections of mounts at this TCP address; their data uses ephemeral UDP ports.
     #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddrV4::new([0, 0, 0, 0].into(), PORT))]
     listen: SocketAddrV4,
     /// Accept hosts with the key in this file (16 to 4096 random bytes, mode 600). Such a host
     /// speaks for all of its users, as an NFS client does. Repeat the option for more keys.
     #[arg(long = "key", value_name = "FILE")]
     keys: Vec<PathBuf>,
-    /// Accept mounts of one user with the key in this file; the server checks each request of them.
-    /// Repeat the option for more users.
+    /// Accept mounts of one user with the key in this file; the server checks their requests
+    /// against owners, groups and modes. Repeat the option for more users.
     #[arg(long = "user-key", value_name = "USER:FILE")]
     user_keys: Vec<UserKey>,
     #[command(flatten)]
@@ -125,7 +124,7 @@ fn find_user(name: &str) -> Result<User> {
         .with_context(|| format!("cannot look up the user {name}"))?
         .with_context(|| format!("there is no user {name} on this host"))?;
     if found.uid.is_root() {
-        bail!("root has no key of a user; name its file with --key");
+        bail!("--user-key is for other users than root; use --key FILE for root of a host");
     }
     let login = std::ffi::CString::new(found.name.clone()).context("a user without a name")?;
     let groups = nix::unistd::getgrouplist(&login, found.gid)
