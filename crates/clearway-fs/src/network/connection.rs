@@ -104,7 +104,7 @@ pub(super) fn keep_connected(
                 (ConnectError::Later(why), Some(most)) => {
                     let lost = Bytes(files.counts().unacknowledged);
                     (files.report)(&format!(
-                        "no connection for {most:?}: {why}; all requests fail from now on, and {lost} of writes are lost"
+                        "no connection for {most:?}: {why}; all requests fail from now on, and {lost} of writes are lost; unmount, and mount again when the server is back"
                     ));
                     return files.fail();
                 }

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use nix::unistd::Pid;
@@ -35,8 +35,11 @@ impl ClusterDirectory {
         fs::write(directory.join(SHORT), include_str!("../fixtures/short.toml"))
             .expect("a scenario");
         fs::write(directory.join(LONG), include_str!("../fixtures/long.toml")).expect("a scenario");
-        fs::copy(env!("CARGO_BIN_EXE_clearway"), directory.join("clearway"))
-            .expect("a copy of the program");
+        // Not in this process: a child that another thread forks meanwhile would hold the copy open
+        // for writing, and the kernel executes no such file.
+        let mut copy = Command::new("cp");
+        let copied = copy.arg(env!("CARGO_BIN_EXE_clearway")).arg(directory.join("clearway"));
+        assert!(copied.status().expect("cp").success(), "no copy of the program");
         Self { directory }
     }
 

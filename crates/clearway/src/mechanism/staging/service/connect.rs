@@ -139,7 +139,8 @@ impl MountConnector {
         tune(&stream).context("cannot set options of the connection")?;
         let (mut sender, mut receiver) = self.greet(&stream)?;
         let Welcome { log, uid } = next(&mut receiver)?;
-        let log = u128::from_str_radix(&log, 16).context("the server sent no name of a log")?;
+        let log =
+            u128::from_str_radix(&log, 16).context("the server sent no identifier of its log")?;
         let is_new = self.client.is_none();
         let client = match self.client {
             Some(client) => client,
@@ -172,7 +173,8 @@ impl MountConnector {
             }
             Joined::Refused(why) => return Err(Failure { is_final: true, why: anyhow!(why) }),
         };
-        let setup = wire_setup(self.far, there, location);
+        let setup =
+            wire_setup(self.far, there, location).map_err(|why| Failure { is_final: true, why })?;
         let wire = port.open(&request, &setup, stream.as_fd()).map_err(|why| anyhow!(why))?;
         stream.set_read_timeout(None).context("cannot wait for the end of the server")?;
         self.client = Some(client);

@@ -2,11 +2,13 @@
 
 use std::net::SocketAddrV4;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::Rank;
 use clearway_runtime::door::{DoorError, HandshakeLabels, SealedReceiver, SealedSender};
 use clearway_runtime::keys::{JobSecret, KeyScope, RankKeyPair};
-use clearway_wires::{EndLocation, Network, PortRequest, RemoteTransport, WireNeeds, WireSetup};
+use clearway_wires::{
+    EndLocation, FabricAccess, Network, PortRequest, RemoteTransport, WireNeeds, WireSetup,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -64,12 +66,26 @@ pub(super) const fn port_request(
 }
 
 /// Returns how both ends open the wire between them.
+///
+/// # Errors
+/// One sentence: the wire seals nothing, and others can reach it.
 pub(super) fn wire_setup(
     far: RemoteTransport,
     server: EndLocation,
     client: EndLocation,
-) -> WireSetup {
-    WireSetup { far, hosts: None, peers: vec![server, client], need: WireNeeds::Writes }
+) -> Result<WireSetup> {
+    let peers = vec![server, client];
+    for peer in peers.iter().filter(|_| far == RemoteTransport::Ofi) {
+        if let Some(FabricAccess::End(end)) = &peer.fabric
+            && !end.isolated
+        {
+            bail!(
+                "--wire ofi: the provider {} sends messages as they are, over a network that others can reach; use --wire udp, which seals them",
+                end.provider
+            );
+        }
+    }
+    Ok(WireSetup { far, hosts: None, peers, need: WireNeeds::Writes })
 }
 
 pub(super) fn send(to: &mut SealedSender, message: &impl Serialize) -> Result<()> {
@@ -93,5 +109,25 @@ pub(super) fn sentence(error: DoorError) -> anyhow::Error {
             anyhow!("the other end is not of `clearway stage 1`: put the same release on all hosts")
         }
         other => anyhow!(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clearway_wires::FabricEnd;
+
+    use super::*;
+
+    #[test]
+    fn wire_setup__a_fabric_that_others_can_reach_is_refused() {
+        let end = |isolated| {
+            let end = FabricEnd { provider: "tcp".to_owned(), isolated, ..FabricEnd::default() };
+            EndLocation { fabric: Some(FabricAccess::End(Box::new(end))), ..EndLocation::default() }
+        };
+        let refused = wire_setup(RemoteTransport::Ofi, end(true), end(false)).err();
+        let why = refused.expect("refused").to_string();
+        assert!(why.contains("the provider tcp") && why.contains("use --wire udp"), "{why}");
+        assert!(wire_setup(RemoteTransport::Ofi, end(true), end(true)).is_ok());
+        assert!(wire_setup(RemoteTransport::Udp, end(false), end(false)).is_ok());
     }
 }

@@ -271,8 +271,11 @@ impl ServiceDoor {
         let identity = key_pair(SERVER_RANK, join.session, join.secret)?;
         let port = RankPort::take(&request, Some(identity)).map_err(|why| anyhow!(why))?;
         let location = port.location();
-        send(&mut sender, &Joined::At(Box::new(location.clone())))?;
-        let setup = wire_setup(far, location, join.location);
+        let setup = match wire_setup(far, location.clone(), join.location) {
+            Ok(setup) => setup,
+            Err(why) => return send(&mut sender, &Joined::Refused(why.to_string())),
+        };
+        send(&mut sender, &Joined::At(Box::new(location)))?;
         let wire = port.open(&request, &setup, stream.as_fd()).map_err(|why| anyhow!(why))?;
         stream.set_read_timeout(None).context("cannot wait for the end of the client")?;
         let remains = self.acceptor.serve(client, user, wire.wire, stream.into())?;
