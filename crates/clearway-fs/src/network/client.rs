@@ -187,13 +187,14 @@ impl RemoteFiles {
         }
         let Some(header) = self.arena.fill(&header) else { return answer(Err(Errno::NOMEM)) };
         let mut state = self.lock();
-        if state.has_failed {
+        let refusal = match origin {
+            _ if state.has_failed => Some(Errno::IO),
+            CallOrigin::Control if state.is_closing => Some(Errno::SHUTDOWN),
+            _ => None,
+        };
+        if let Some(why) = refusal {
             drop(state);
-            return answer(Err(Errno::IO));
-        }
-        if state.is_closing && origin == CallOrigin::Control {
-            drop(state);
-            return answer(Err(Errno::SHUTDOWN));
+            return answer(Err(why));
         }
         state.last_number += 1;
         let number = state.last_number;

@@ -48,7 +48,7 @@ pub struct ClassChange {
 /// The class of one queue of work.
 #[derive(Clone, Debug)]
 pub struct ClassPromotion {
-    asked: Class,
+    requested: Class,
     class: Class,
     /// Since when the class has twice the needed rate, in the clock of the deadlines.
     idle_since: Option<u64>,
@@ -59,8 +59,8 @@ impl ClassPromotion {
     pub const REVIEW: Nanos = REVIEW;
 
     /// Creates a promotion that begins in the requested class.
-    pub const fn new(asked: Class) -> Self {
-        Self { asked, class: asked, idle_since: None }
+    pub const fn new(requested: Class) -> Self {
+        Self { requested, class: requested, idle_since: None }
     }
 
     /// Returns the class to travel in.
@@ -110,7 +110,7 @@ impl ClassPromotion {
         if !is_idle {
             self.idle_since = None;
         }
-        if self.class == self.asked || now.saturating_sub(since) < KEPT_FOR.0 {
+        if self.class == self.requested || now.saturating_sub(since) < KEPT_FOR.0 {
             return self.class;
         }
         LADDER[place.saturating_sub(1)]

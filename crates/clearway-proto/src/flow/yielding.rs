@@ -1,4 +1,4 @@
-//! The rate at which staging may send so that it slows an application beside it by little.
+//! The rate of staging, set by the latency that staging adds to an application.
 //!
 //! # Model
 //! A probe that sends like the application measures latencies all the time. Some samples fall into
@@ -71,7 +71,7 @@ pub enum ExcessCause {
     /// There were too few samples.
     Unknown,
     /// It is as fast as it is without staging and without others.
-    Nobody,
+    None,
     /// Staging: the rate falls.
     Staging,
     /// Others: it is slow in pauses of staging as well.
@@ -202,7 +202,7 @@ impl YieldController {
             self.grow();
             let quiet = self.quiet[0].min(self.quiet[1]).min(paused);
             let is_slow = excess_permille(isolated, quiet.0.max(1)) > self.eps_permille;
-            if is_slow { ExcessCause::Others } else { ExcessCause::Nobody }
+            if is_slow { ExcessCause::Others } else { ExcessCause::None }
         };
         self.remember(paused);
         self.before = paused;
@@ -366,7 +366,7 @@ mod tests {
             prop_assert!(sum / 100 >= knee_percent / 2, "{} of {}", sum / 100, knee_percent);
             machine.knee = LINK;
             let back = machine.periods(55);
-            prop_assert_eq!((percent(&back), back.cause), (100, ExcessCause::Nobody));
+            prop_assert_eq!((percent(&back), back.cause), (100, ExcessCause::None));
         }
 
         #[test]

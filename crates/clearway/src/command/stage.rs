@@ -17,7 +17,7 @@ use clearway_proto::stats::{Quantile, QuantileValue};
 use clearway_runtime::launch::escaped;
 
 use super::{json_text, print};
-use crate::mechanism::staging::job::{self, NodeMountFlags, ProgramWords, StageJobFlags};
+use crate::mechanism::staging::job::{self, HeldProgramFlags, NodeMountFlags, StageJobFlags};
 use crate::mechanism::staging::service::{ServeFlags, serve};
 use crate::run::exit::Exit;
 
@@ -38,7 +38,7 @@ pub(crate) enum StageCommand {
     JobMount(NodeMountFlags),
     /// Hold the program of a task of `stage job`; the program itself starts this.
     #[command(hide = true)]
-    JobProgram(ProgramWords),
+    JobProgram(HeldProgramFlags),
     /// Show the space, memory, classes and drain of a mount.
     Status {
         /// Name a path on the mount.

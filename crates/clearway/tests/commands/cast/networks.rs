@@ -106,17 +106,20 @@ fn blame__is_on_the_receiver_that_is_slow_and_its_link_is_not_flooded() {
     let Some(mut lab) = lab("cast-blame", 4) else { return };
     let mut ground = Ground::new("blame", 0);
     (1..4).for_each(|host| receive_on(&mut ground, &lab, host));
-    for (slow, rate) in [(3, Some("200Mb/s")), (1, Some("200Mb/s")), (2, None), (3, None)] {
-        lab.slow(Rank(slow), BitsPerSec::mega(20)).expect("a slow link");
-        fs::write(ground.from("model"), noise(4 * MIB, slow.into())).expect("written");
+    // A link so slow that the turns of processes on a busy machine are short beside its packets.
+    const BYTES: usize = 3 * MIB / 2;
+    for (slow, rate) in [(3, Some("100Mb/s")), (1, Some("100Mb/s")), (2, None), (3, None)] {
+        lab.slow(Rank(slow), BitsPerSec::mega(8)).expect("a slow link");
+        fs::write(ground.from("model"), noise(BYTES, slow.into())).expect("written");
         let rate: Vec<&str> = rate.iter().flat_map(|rate| ["--rate", *rate]).collect();
         let address = &ground.receivers[slow as usize - 1].address;
         cast_in(&lab, &ground, &rate)
             .expect(0, &format!("the others waited for {address} most of the time"));
         let ports = lab.port_counters().expect("the kernel counts");
         let dropped: u64 = ports.iter().map(|port| port.drops).sum();
-        // A third of the packets that carry the file; without a pace it was twenty times them.
-        assert!(dropped < 4 * MIB as u64 / 1_400 / 3, "{dropped} packets dropped with {rate:?}");
+        // Until the rate is found some hundred are lost; without a pace twenty times the file's
+        // packets were.
+        assert!(dropped < 1_000, "{dropped} packets dropped with {rate:?}");
         lab.slow(Rank(slow), BitsPerSec::mega(1_000)).expect("a usual link");
     }
 }

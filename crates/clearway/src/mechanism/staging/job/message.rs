@@ -1,4 +1,4 @@
-//! What the conductor of a job and its tasks say to each other: lines of JSON.
+//! What the coordinator of a job and its tasks say to each other: lines of JSON.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -15,17 +15,17 @@ pub(super) type TaskConnection = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 /// What a task has to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Order {
+pub(super) enum TaskRequest {
     /// Mount the server at this port, for all tasks of the node.
     Mount { port: u16 },
     /// Run the program with this mount point.
     Run { directory: PathBuf },
     /// End the program, because one of another task was killed.
-    End,
+    EndProgram,
     /// Unmount, when everything is at the server.
     Unmount,
     /// End the program and the mount at once: the job has failed.
-    Stop,
+    Abort,
     /// The job is over.
     Leave,
 }
@@ -93,13 +93,13 @@ mod tests {
     #[test]
     fn receive__messages_come_in_order_and_nonsense_ends_them() {
         let mut bytes = Vec::new();
-        let sent = [Order::Mount { port: 7 }, Order::Unmount];
-        sent.iter().for_each(|order| send(&mut bytes, order));
+        let sent = [TaskRequest::Mount { port: 7 }, TaskRequest::Unmount];
+        sent.iter().for_each(|request| send(&mut bytes, request));
         for end in [&b""[..], b"{\"mount\":", b"\xff\n", &[b'['; 200_000]] {
             let input = [&bytes, end].concat();
             let mut got = Vec::new();
-            receive(Box::new(std::io::Cursor::new(input)), |order: Option<Order>| {
-                got.push(order);
+            receive(Box::new(std::io::Cursor::new(input)), |request: Option<TaskRequest>| {
+                got.push(request);
                 true
             });
             assert_eq!(got, [Some(sent[0].clone()), Some(sent[1].clone()), None]);

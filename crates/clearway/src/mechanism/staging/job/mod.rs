@@ -4,13 +4,13 @@
 //! ```text
 //!   launcher --starts--> a task for each rank --starts--> program, with CLEARWAY_STAGE
 //!                        first task of a node --starts--> the node's mount (a process)
-//!                        rank 0: server, and conductor of all tasks (its own included)
+//!                        rank 0: server, and coordinator of all tasks (its own included)
 //!
-//!   conductor --Order-------> task     mount, run, unmount, leave
-//!   conductor <--TaskReport-- task     mounted, ended, unmounted
+//!   coordinator --TaskRequest--> task     mount, run, unmount, leave
+//!   coordinator <--TaskReport--- task     mounted, ended, unmounted
 //! ```
 //! Tasks find each other as the ranks of a run do (`run::job`), over connections that last as long
-//! as the job. When all mounts are gone, the server has everything, and the conductor waits for the
+//! as the job. When all mounts are gone, the server has everything, and the coordinator waits for the
 //! drain. The key of server and mounts is the secret that the ranks agreed on.
 //!
 //! # Invariants
@@ -19,7 +19,7 @@
 //! I2. A failure anywhere ends all tasks, and one sentence says why.
 //! I3. The key is on no command line, in no file, and not in the environment of the program.
 
-mod conductor;
+mod coordinator;
 mod message;
 mod node_mount;
 mod program;
@@ -42,11 +42,11 @@ use super::log_flags::LogFlags;
 use super::service::{AcceptedKey, Service};
 use crate::run::exit::{Exit, exit_of};
 use crate::run::job::{CoordinatedJob, Follower, JobRole, JobSpec, join_or_start};
-use conductor::{Conductor, TaskPlace};
+use coordinator::{TaskCoordinator, TaskPlace};
 use task::Task;
 
 pub(crate) use node_mount::{NodeMountFlags, serve as serve_mount};
-pub(crate) use program::{ProgramWords, hold as hold_program};
+pub(crate) use program::{HeldProgramFlags, hold as hold_program};
 
 /// The variable in the program's environment that names the mount point.
 const DIRECTORY_VARIABLE: &str = "CLEARWAY_STAGE";
@@ -77,7 +77,7 @@ pub(crate) struct StageJobFlags {
 
 /// How long the mount of a dead task has to unmount before other tasks of its node end: then a
 /// launcher may kill what is left on the node. An unmount takes some milliseconds.
-const ORPHANS: Duration = Duration::from_millis(500);
+const ORPHAN_GRACE: Duration = Duration::from_millis(500);
 
 /// Whether the end of a job waits for the drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,8 +91,8 @@ struct TaskSpec<'a> {
     flags: &'a StageJobFlags,
     /// The host of the server, as this task reaches it.
     server: Ipv4Addr,
-    /// The conductor's name in messages.
-    conductor: String,
+    /// The coordinator's name in messages.
+    coordinator: String,
     secret: String,
     /// What the program needs to use the launcher.
     share: &'a ProgramShare,
@@ -103,9 +103,9 @@ struct TaskSpec<'a> {
 /// # Errors
 /// One sentence: no server, no mount, no program, or what failed meanwhile.
 pub(crate) fn run(flags: &StageJobFlags) -> Result<Exit> {
-    let order = JobSpec { launcher: LauncherUse::Program, ..JobSpec::LAUNCHED };
-    let status = match join_or_start(&order)? {
-        JobRole::Coordinator(job) => conduct(flags, *job)?,
+    let spec = JobSpec { launcher: LauncherUse::Program, ..JobSpec::LAUNCHED };
+    let status = match join_or_start(&spec)? {
+        JobRole::Coordinator(job) => coordinate(flags, *job)?,
         JobRole::Follower(follower) => follow(flags, follower)?,
     };
     match status {
@@ -115,24 +115,24 @@ pub(crate) fn run(flags: &StageJobFlags) -> Result<Exit> {
     }
 }
 
-/// Runs a task that another process conducts; returns the status of its program.
+/// Runs a task that another process coordinates; returns the status of its program.
 fn follow(flags: &StageJobFlags, follower: Follower) -> Result<i32> {
     let (connection, secret) = follower.connection()?;
-    let server = match connection.peer_addr().context("the conductor has no address")? {
+    let server = match connection.peer_addr().context("the coordinator has no address")? {
         SocketAddr::V4(there) => *there.ip(),
-        SocketAddr::V6(_) => return Err(anyhow!("the conductor has no IPv4 address")),
+        SocketAddr::V6(_) => return Err(anyhow!("the coordinator has no IPv4 address")),
     };
     let secret = String::from_utf8(secret).context("the secret of the job is no text")?;
-    let conductor = follower.coordinator().to_owned();
-    let spec = TaskSpec { flags, server, conductor, secret, share: follower.program_share() };
+    let coordinator = follower.coordinator().to_owned();
+    let spec = TaskSpec { flags, server, coordinator, secret, share: follower.program_share() };
     let input = connection.try_clone().context("cannot duplicate a connection")?;
     let status = Task::new(spec, (Box::new(input), Box::new(connection)))?.run()?;
     follower.leave()?;
     Ok(status)
 }
 
-/// Runs the first task, and conducts all tasks; returns the status of its own program.
-fn conduct(flags: &StageJobFlags, job: CoordinatedJob) -> Result<i32> {
+/// Runs the first task, and coordinates all tasks; returns the status of its own program.
+fn coordinate(flags: &StageJobFlags, job: CoordinatedJob) -> Result<i32> {
     let (status, ended) = match serve_tasks(flags, &job) {
         Ok(both) => both,
         Err(error) => job.abort(exit_of(&error), &error),
@@ -149,7 +149,7 @@ fn conduct(flags: &StageJobFlags, job: CoordinatedJob) -> Result<i32> {
 fn serve_tasks(
     flags: &StageJobFlags,
     job: &CoordinatedJob,
-) -> Result<(i32, Result<(), conductor::JobFailure>)> {
+) -> Result<(i32, Result<(), coordinator::JobFailure>)> {
     let secret = job.secret()?;
     let hosts = job.hosts();
     let address = if hosts.len() == 1 { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
@@ -158,38 +158,38 @@ fn serve_tasks(
     let options = flags.log.options(&flags.data, &flags.backing);
     let key = AcceptedKey::for_hosts(secret.clone().into_bytes())?;
     let service = Service::open(SocketAddrV4::new(address, 0), vec![key], &options, &reporter)?;
-    let (own, conducted) = UnixStream::pair().context("cannot connect to the own task")?;
+    let (own, other) = UnixStream::pair().context("cannot connect to the own task")?;
     let copy = |stream: &UnixStream| stream.try_clone().context("cannot duplicate a connection");
     let spec = TaskSpec {
         flags,
         server: Ipv4Addr::LOCALHOST,
-        conductor: "the first task".to_owned(),
+        coordinator: "the first task".to_owned(),
         secret,
         share: job.program_share(),
     };
     let task = Task::new(spec, (Box::new(copy(&own)?), Box::new(own)))?;
     job.interrupt().check()?;
-    let mut conductor = Conductor::default();
+    let mut coordinator = TaskCoordinator::default();
     let place = |rank: u32| {
         let host = hosts.iter().position(|ranks| ranks.iter().any(|one| one.0 == rank));
         let host = host.context("a rank without a host")?;
         let name = job.host(clearway_proto::base::Rank(rank)).to_owned();
         Ok::<_, anyhow::Error>(TaskPlace { rank, host, name })
     };
-    conductor.add(place(0)?, (Box::new(copy(&conducted)?), Box::new(conducted)));
+    coordinator.add(place(0)?, (Box::new(copy(&other)?), Box::new(other)));
     for guest in job.guests()? {
         let input: TcpStream =
             guest.connection.try_clone().context("cannot duplicate a connection")?;
-        conductor.add(place(guest.rank.0)?, (Box::new(input), Box::new(guest.connection)));
+        coordinator.add(place(guest.rank.0)?, (Box::new(input), Box::new(guest.connection)));
     }
     let log = flags.data.clone();
     let policy = if flags.no_drain { DrainPolicy::Leave } else { DrainPolicy::Wait };
-    let conducting = thread::Builder::new().name("conductor".to_owned());
-    let conducting = conducting
-        .spawn(move || conductor.conduct(service, &log, policy))
+    let thread = thread::Builder::new().name("coordinator".to_owned());
+    let thread = thread
+        .spawn(move || coordinator.run(service, &log, policy))
         .context("cannot start a thread")?;
     // Programs end with the thread that starts them, so this one is the task.
     let status = task.run();
-    let ended = conducting.join().map_err(|_| anyhow!("the thread of the conductor panicked"))?;
+    let ended = thread.join().map_err(|_| anyhow!("the thread of the coordinator panicked"))?;
     Ok((status?, ended))
 }

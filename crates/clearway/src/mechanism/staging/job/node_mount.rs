@@ -3,7 +3,7 @@
 //! # Model
 //! The process mounts, prints one line, and serves requests until the mount is gone. The task
 //! unmounts. When the task dies, the process's standard input closes; the process then unmounts by
-//! itself, and waits for the server no longer than [`ORPHANED`].
+//! itself, and waits for the server no longer than [`SERVER_WAIT`].
 //!
 //! # Invariants
 //! I1. A signal to all processes of a job does not end the mount: programs may still write then.
@@ -37,9 +37,9 @@ use crate::run::exit::Exit;
 use crate::run::rank_process::SECRET_VARIABLE;
 
 /// How long a mount waits for its server after its task died.
-const ORPHANED: Duration = Duration::from_secs(3);
+const SERVER_WAIT: Duration = Duration::from_secs(3);
 /// How long an unmount is tried again while a program that has files open ends.
-const BUSY: Duration = Duration::from_secs(2);
+const UNMOUNT_RETRY: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Flags of the process of a mount.
@@ -83,7 +83,7 @@ pub(crate) fn serve(flags: &NodeMountFlags) -> Result<Exit> {
     };
     let mut line = serde_json::to_vec(&line).context("cannot write the answer as JSON")?;
     line.push(b'\n');
-    let told = io::stdout().write_all(&line).and_then(|()| io::stdout().flush());
+    let printed = io::stdout().write_all(&line).and_then(|()| io::stdout().flush());
     let Ok(mounted) = mounted else {
         // The task may be gone.
         remove(&flags.directory, flags.temporary);
@@ -91,12 +91,12 @@ pub(crate) fn serve(flags: &NodeMountFlags) -> Result<Exit> {
     };
     let (directory, is_temporary) = (flags.directory.clone(), flags.temporary);
     thread::spawn(move || {
-        if told.is_ok() {
+        if printed.is_ok() {
             let _ = io::copy(&mut io::stdin(), &mut io::sink());
         }
-        take_away(&directory);
+        unmount_or_detach(&directory);
         remove(&directory, is_temporary);
-        thread::sleep(ORPHANED);
+        thread::sleep(SERVER_WAIT);
         std::process::exit(Exit::Failed as i32)
     });
     let outcome = mounted.run();
@@ -123,8 +123,8 @@ fn open(flags: &NodeMountFlags) -> Result<RemoteMounted> {
 }
 
 /// Unmounts; detaches the mount if it stays busy.
-fn take_away(directory: &Path) {
-    let until = Instant::now() + BUSY;
+fn unmount_or_detach(directory: &Path) {
+    let until = Instant::now() + UNMOUNT_RETRY;
     while unmount(directory).is_err() {
         if Instant::now() > until {
             // What cannot be detached either is gone already.
@@ -146,7 +146,7 @@ fn remove(directory: &Path, is_temporary: bool) {
 pub(super) struct NodeMount {
     process: Child,
     /// The process ends when this is closed.
-    bond: Option<ChildStdin>,
+    stdin: Option<ChildStdin>,
     pub(super) directory: PathBuf,
     is_temporary: bool,
 }
@@ -187,8 +187,8 @@ impl NodeMount {
         let start = serde_json::from_str(&line);
         let directory = directory.to_owned();
         // A wait for the process would close its standard input.
-        let bond = process.stdin.take();
-        let mount = Self { process, bond, directory, is_temporary };
+        let stdin = process.stdin.take();
+        let mount = Self { process, stdin, directory, is_temporary };
         match start {
             Ok(MountStart::Mounted) => Ok(mount),
             Ok(MountStart::Failed(why)) => {
@@ -216,7 +216,7 @@ impl NodeMount {
         let outcome = loop {
             match unmount(&self.directory) {
                 Ok(()) => break Ok(()),
-                Err(_) if begun.elapsed() < BUSY => thread::sleep(LOOK_EVERY),
+                Err(_) if begun.elapsed() < UNMOUNT_RETRY => thread::sleep(LOOK_EVERY),
                 Err(why) => {
                     // A detached mount ends with its last user, or with its process.
                     let _ = detach(&self.directory);
@@ -237,8 +237,8 @@ impl NodeMount {
     /// Ends it within some seconds; writes that the server lacks then are lost.
     pub(super) fn stop(mut self) {
         // The process unmounts, because a launcher may kill this task meanwhile.
-        drop(self.bond.take());
-        let until = Instant::now() + BUSY + ORPHANED + BUSY;
+        drop(self.stdin.take());
+        let until = Instant::now() + UNMOUNT_RETRY + SERVER_WAIT + UNMOUNT_RETRY;
         while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
             thread::sleep(LOOK_EVERY);
         }
@@ -246,7 +246,7 @@ impl NodeMount {
         let _ = self.process.wait();
         // A killed process leaves its mount behind.
         if is_left_behind(&self.directory) {
-            take_away(&self.directory);
+            unmount_or_detach(&self.directory);
         }
         remove(&self.directory, self.is_temporary);
     }

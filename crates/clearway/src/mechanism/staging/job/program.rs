@@ -13,6 +13,7 @@ use clearway_runtime::launch::escaped;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal::{self, SIGKILL};
 use nix::sys::signal::{kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpgrp, getpid, getppid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -33,7 +34,7 @@ const TASK_DIED: i32 = Signal::SIGPWR as i32;
 
 /// Flags of the process that holds the program.
 #[derive(Debug, Args)]
-pub(crate) struct ProgramWords {
+pub(crate) struct HeldProgramFlags {
     /// The task.
     #[arg(long, value_name = "PID")]
     task: u32,
@@ -46,14 +47,14 @@ pub(crate) struct ProgramWords {
 ///
 /// # Errors
 /// One sentence: it cannot be held.
-pub(crate) fn hold(words: &ProgramWords) -> Result<Exit> {
+pub(crate) fn hold(flags: &HeldProgramFlags) -> Result<Exit> {
     let all = PASSED_ON.iter().chain([&TASK_DIED]);
     let mut signals = Signals::new(all).context("cannot listen for signals")?;
     set_pdeathsig(Signal::SIGPWR).context("cannot ask for a signal at the death of the task")?;
-    if getppid() != Pid::from_raw(words.task.cast_signed()) {
+    if getppid() != Pid::from_raw(flags.task.cast_signed()) {
         return Ok(Exit::Failed);
     }
-    let (program, arguments) = words.program.split_first().context("no program is named")?;
+    let (program, arguments) = flags.program.split_first().context("no program is named")?;
     let mut child = match Command::new(program).args(arguments).spawn() {
         Ok(child) => child,
         Err(why) => {
@@ -109,6 +110,13 @@ impl RunningProgram {
 
     pub(super) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Returns whether the program has ended; its status is still to be taken.
+    pub(super) fn has_ended(&self) -> bool {
+        let process = Pid::from_raw(self.child.id().cast_signed());
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        !matches!(waitid(Id::Pid(process), flags), Ok(WaitStatus::StillAlive))
     }
 
     /// Sends a signal to the program and its children.

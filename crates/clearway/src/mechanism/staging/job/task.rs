@@ -1,8 +1,8 @@
-//! A task of a job: obeys the conductor and runs the program. The first task of a node also has the
-//! node's mount.
+//! A task of a job: handles requests of the coordinator, and runs the program. The first task of a
+//! node also has the node's mount.
 //!
 //! # Model
-//! One thread acts on events; other threads deliver them: orders, signals, and ends of processes.
+//! One thread acts on events; other threads deliver them: requests, signals, and ends of processes.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -16,10 +16,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use super::message::{Order, TaskConnection, TaskReport, receive, send};
+use super::message::{TaskConnection, TaskReport, TaskRequest, receive, send};
 use super::node_mount::NodeMount;
 use super::program::{PASSED_ON, RunningProgram, end_with, shell_status};
-use super::{ORPHANS, TaskSpec};
+use super::{ORPHAN_GRACE, TaskSpec};
 use crate::run::exit::Exit;
 
 /// How long a program has to end after SIGTERM.
@@ -27,8 +27,8 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// What happens to a task.
 enum TaskEvent {
-    /// The conductor wants something; `None` when it is gone.
-    Ordered(Option<Order>),
+    /// The coordinator wants something; `None` when it is gone.
+    Requested(Option<TaskRequest>),
     Signalled(i32),
     ProgramEnded,
     MountEnded,
@@ -49,7 +49,7 @@ pub(super) struct Task<'a> {
 }
 
 impl<'a> Task<'a> {
-    /// Creates a task that listens to the conductor and to signals from now on.
+    /// Creates a task that listens to the coordinator and to signals from now on.
     ///
     /// # Errors
     /// The system has no room for threads.
@@ -60,9 +60,9 @@ impl<'a> Task<'a> {
         thread::spawn(move || {
             signals.forever().all(|signal| signalled.send(TaskEvent::Signalled(signal)).is_ok())
         });
-        let ordered = sender.clone();
+        let requested = sender.clone();
         thread::spawn(move || {
-            receive(input, |order| ordered.send(TaskEvent::Ordered(order)).is_ok());
+            receive(input, |request| requested.send(TaskEvent::Requested(request)).is_ok());
         });
         Ok(Self {
             spec,
@@ -77,27 +77,27 @@ impl<'a> Task<'a> {
         })
     }
 
-    /// Does what the conductor orders until the job is over; returns the status of the program. The
+    /// Handles requests until the job is over; returns the status of the program. The
     /// calling thread starts the program, which ends with it.
     ///
     /// # Errors
-    /// One sentence: the conductor is gone.
+    /// One sentence: the coordinator is gone.
     pub(super) fn run(mut self) -> Result<i32> {
         loop {
             match self.next()? {
                 None => self.kill(),
-                Some(TaskEvent::Ordered(Some(Order::Leave))) => return Ok(self.status),
-                Some(TaskEvent::Ordered(Some(order))) => self.obey(order),
-                Some(TaskEvent::Ordered(None)) => {
+                Some(TaskEvent::Requested(Some(TaskRequest::Leave))) => return Ok(self.status),
+                Some(TaskEvent::Requested(Some(request))) => self.handle_request(request),
+                Some(TaskEvent::Requested(None)) => {
                     self.abandon();
                     return Err(anyhow!(
                         "{}, which serves the staged files, is gone",
-                        self.spec.conductor
+                        self.spec.coordinator
                     ));
                 }
                 Some(TaskEvent::Signalled(signal)) => self.pass_on(signal),
                 Some(TaskEvent::ProgramEnded) => self.end_program(),
-                Some(TaskEvent::MountEnded) => self.miss_mount(),
+                Some(TaskEvent::MountEnded) => self.mount_ended(),
             }
         }
     }
@@ -105,12 +105,12 @@ impl<'a> Task<'a> {
     /// Returns the next event, or `None` when the program must be killed.
     fn next(&self) -> Result<Option<TaskEvent>> {
         let Some(at) = self.kill_at else {
-            return self.events.recv().map(Some).context("a task without events");
+            return self.events.recv().map(Some).context("no event can reach this task any more");
         };
         match self.events.recv_timeout(at.saturating_duration_since(Instant::now())) {
             Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(why) => Err(why).context("a task without events"),
+            Err(why) => Err(why).context("no event can reach this task any more"),
         }
     }
 
@@ -122,20 +122,20 @@ impl<'a> Task<'a> {
         self.report(&TaskReport::Failed { sentence: format!("{why:#}") });
     }
 
-    fn obey(&mut self, order: Order) {
-        let outcome = match order {
-            Order::Mount { port } => self.open_mount(port),
-            Order::Run { directory } => self.start(&directory),
-            Order::End => {
+    fn handle_request(&mut self, request: TaskRequest) {
+        let outcome = match request {
+            TaskRequest::Mount { port } => self.open_mount(port),
+            TaskRequest::Run { directory } => self.start(&directory),
+            TaskRequest::EndProgram => {
                 self.end_soon();
                 Ok(())
             }
-            Order::Unmount => self.close_mount(),
-            Order::Stop => {
+            TaskRequest::Unmount => self.close_mount(),
+            TaskRequest::Abort => {
                 self.stop();
                 Ok(())
             }
-            Order::Leave => Ok(()),
+            TaskRequest::Leave => Ok(()),
         };
         if let Err(why) = outcome {
             self.fail(&why);
@@ -219,7 +219,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Ends all without a conductor.
+    /// Ends all without a coordinator.
     fn abandon(&mut self) {
         if let Some(program) = self.program.take() {
             program.signal(Signal::SIGKILL);
@@ -227,10 +227,14 @@ impl<'a> Task<'a> {
             let _ = program.finish();
         }
         self.stop_mount();
-        thread::sleep(ORPHANS);
+        thread::sleep(ORPHAN_GRACE);
     }
 
     fn pass_on(&mut self, signal: i32) {
+        // The coordinator must not take an interrupt for one that the program has seen.
+        if self.program.as_ref().is_some_and(RunningProgram::has_ended) {
+            self.end_program();
+        }
         if let (Some(program), Ok(signal)) = (&self.program, Signal::try_from(signal)) {
             program.pass_on(signal);
         }
@@ -252,7 +256,7 @@ impl<'a> Task<'a> {
         self.finish_stop();
     }
 
-    fn miss_mount(&mut self) {
+    fn mount_ended(&mut self) {
         if let Some(mount) = self.mount.as_ref().filter(|_| !self.is_stopping) {
             let sentence = format!("the process of the mount {} ended", mount.directory.display());
             self.report(&TaskReport::Failed { sentence });

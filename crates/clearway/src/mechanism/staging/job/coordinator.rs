@@ -1,4 +1,4 @@
-//! Orders all tasks of a job through its phases: mount, run the programs, unmount. Then it waits
+//! Leads all tasks of a job through its phases: mount, run the programs, unmount. Then it waits
 //! for the drain, and closes the server.
 
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use clearway_fs::control::{ControlPath, ControlRequest, ControlResponse, SafetyL
 use clearway_runtime::launch::escaped;
 
 use super::super::service::Service;
-use super::message::{ApplicationEnd, Order, TaskConnection, TaskReport, receive, send};
-use super::{DrainPolicy, ORPHANS};
+use super::message::{ApplicationEnd, TaskConnection, TaskReport, TaskRequest, receive, send};
+use super::{DrainPolicy, ORPHAN_GRACE};
 use crate::run::exit::{Exit, exit_of};
 use crate::run::interrupt::Interrupted;
 
@@ -34,7 +34,7 @@ pub(super) struct TaskPlace {
 }
 
 /// A task, and the way to it.
-struct ConductedTask {
+struct CoordinatedTask {
     place: TaskPlace,
     output: Box<dyn std::io::Write + Send>,
     /// Its connection has not ended.
@@ -48,7 +48,7 @@ pub(super) struct JobFailure {
     pub(super) is_incomplete: bool,
 }
 
-/// What the conductor hears.
+/// What the coordinator learns from tasks and from the drain.
 enum JobEvent {
     /// A task reports; nothing, when it is gone.
     Reported(usize, Option<TaskReport>),
@@ -56,34 +56,34 @@ enum JobEvent {
     Drained(Result<()>),
 }
 
-/// The conductor. Tasks are numbered in the order in which they were added; the first one is the
+/// The coordinator. Tasks are numbered in the order in which they were added; the first one is the
 /// task of its own process.
-pub(super) struct Conductor {
-    tasks: Vec<ConductedTask>,
+pub(super) struct TaskCoordinator {
+    tasks: Vec<CoordinatedTask>,
     sender: Sender<JobEvent>,
-    heard: Receiver<JobEvent>,
+    events: Receiver<JobEvent>,
     is_interrupted: bool,
 }
 
-impl Default for Conductor {
+impl Default for TaskCoordinator {
     fn default() -> Self {
-        let (sender, heard) = channel();
-        Self { tasks: Vec::new(), sender, heard, is_interrupted: false }
+        let (sender, events) = channel();
+        Self { tasks: Vec::new(), sender, events, is_interrupted: false }
     }
 }
 
-impl Conductor {
+impl TaskCoordinator {
     /// Takes in a task.
     pub(super) fn add(&mut self, place: TaskPlace, (input, output): TaskConnection) {
         let (number, sender) = (self.tasks.len(), self.sender.clone());
         thread::spawn(move || {
             receive(input, |report| sender.send(JobEvent::Reported(number, report)).is_ok());
         });
-        self.tasks.push(ConductedTask { place, output, is_there: true });
+        self.tasks.push(CoordinatedTask { place, output, is_there: true });
     }
 
-    /// Conducts the job of all tasks, and closes the server.
-    pub(super) fn conduct(
+    /// Runs the job of all tasks, and closes the server.
+    pub(super) fn run(
         mut self,
         service: Service,
         log: &Path,
@@ -100,7 +100,7 @@ impl Conductor {
             report(why);
             outcome = closed;
         }
-        (0..self.tasks.len()).for_each(|task| self.order(task, &Order::Leave));
+        (0..self.tasks.len()).for_each(|task| self.request(task, &TaskRequest::Leave));
         let is_incomplete = self.tasks.iter().any(|task| !task.is_there);
         outcome.map_err(|why| JobFailure { exit: exit_of(&why), is_incomplete })
     }
@@ -110,20 +110,25 @@ impl Conductor {
         let holders: Vec<usize> = (0..self.tasks.len()).map_while(first).collect();
         let directories = self.mount(&holders, port)?;
         let has_failed = self.run_programs(&directories)?;
+        let did_programs_stop = std::mem::take(&mut self.is_interrupted) && has_failed;
         self.unmount(&holders)?;
-        match (policy, self.is_interrupted && has_failed) {
-            (DrainPolicy::Leave, _) => Ok(()),
-            (DrainPolicy::Wait, true) => {
+        match policy {
+            DrainPolicy::Leave => Ok(()),
+            DrainPolicy::Wait if did_programs_stop => {
                 eprintln!("clearway: interrupted; {CONTINUES}");
                 Ok(())
             }
-            (DrainPolicy::Wait, false) => self.drain(log),
+            // No program was there any more that could decide what the interrupt means.
+            DrainPolicy::Wait if self.is_interrupted => {
+                Err(Interrupted::default()).context(CONTINUES)
+            }
+            DrainPolicy::Wait => self.drain(log),
         }
     }
 
     /// Lets the first task of each host mount; returns the mount point of each host.
     fn mount(&mut self, holders: &[usize], port: u16) -> Result<BTreeMap<usize, PathBuf>> {
-        holders.iter().for_each(|holder| self.order(*holder, &Order::Mount { port }));
+        holders.iter().for_each(|holder| self.request(*holder, &TaskRequest::Mount { port }));
         let mut directories = BTreeMap::new();
         while directories.len() < holders.len() {
             match self.next()? {
@@ -144,7 +149,7 @@ impl Conductor {
             let host = self.tasks.get(task).map(|task| task.place.host);
             let directory = host.and_then(|host| directories.get(&host));
             let directory = directory.context("a host without a mount")?.clone();
-            self.order(task, &Order::Run { directory });
+            self.request(task, &TaskRequest::Run { directory });
         }
         let mut ends: BTreeMap<usize, ApplicationEnd> = BTreeMap::new();
         while ends.len() < self.tasks.len() {
@@ -154,7 +159,7 @@ impl Conductor {
             if end == ApplicationEnd::Killed && !was_killed {
                 let others = (0..self.tasks.len()).filter(|task| !ends.contains_key(task));
                 others.collect::<Vec<_>>().into_iter().for_each(|task| {
-                    self.order(task, &Order::End);
+                    self.request(task, &TaskRequest::EndProgram);
                 });
             }
         }
@@ -162,7 +167,7 @@ impl Conductor {
     }
 
     fn unmount(&mut self, holders: &[usize]) -> Result<()> {
-        holders.iter().for_each(|holder| self.order(*holder, &Order::Unmount));
+        holders.iter().for_each(|holder| self.request(*holder, &TaskRequest::Unmount));
         let mut left = holders.len();
         while left > 0 {
             if let (_, TaskReport::Unmounted) = self.next()? {
@@ -178,7 +183,7 @@ impl Conductor {
         let sender = self.sender.clone();
         thread::spawn(move || sender.send(JobEvent::Drained(wait_for_store(&client))));
         loop {
-            match self.heard.recv().context("a conductor without tasks")? {
+            match self.events.recv().context("all tasks of the job are gone")? {
                 JobEvent::Drained(outcome) => {
                     return outcome.context("not everything is in the backing directory");
                 }
@@ -194,12 +199,12 @@ impl Conductor {
     /// Ends all tasks that are not lost.
     fn stop(&mut self) {
         let has_lost = self.tasks.iter().any(|task| !task.is_there);
-        (0..self.tasks.len()).for_each(|task| self.order(task, &Order::Stop));
+        (0..self.tasks.len()).for_each(|task| self.request(task, &TaskRequest::Abort));
         let until = Instant::now() + STOPPING;
         let mut left: Vec<usize> =
             (0..self.tasks.len()).filter(|task| self.is_there(*task)).collect();
         while !left.is_empty() {
-            match self.heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(JobEvent::Reported(task, Some(TaskReport::Unmounted))) => {
                     left.retain(|other| *other != task)
                 }
@@ -214,7 +219,7 @@ impl Conductor {
             }
         }
         if has_lost {
-            thread::sleep(ORPHANS);
+            thread::sleep(ORPHAN_GRACE);
         }
     }
 
@@ -228,9 +233,9 @@ impl Conductor {
         }
     }
 
-    fn order(&mut self, task: usize, order: &Order) {
+    fn request(&mut self, task: usize, request: &TaskRequest) {
         if let Some(task) = self.tasks.get_mut(task).filter(|task| task.is_there) {
-            send(&mut task.output, order);
+            send(&mut task.output, request);
         }
     }
 
@@ -241,7 +246,7 @@ impl Conductor {
     fn next(&mut self) -> Result<(usize, TaskReport)> {
         let (number, report) = loop {
             if let JobEvent::Reported(number, report) =
-                self.heard.recv().context("a conductor without tasks")?
+                self.events.recv().context("all tasks of the job are gone")?
             {
                 break (number, report);
             }
@@ -277,4 +282,38 @@ fn wait_for_store(client: &ControlClient) -> Result<()> {
         }
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// Runs a job of one task that reports this in order; the status, or the error, of the job.
+    fn run_with(reports: &[TaskReport]) -> Result<()> {
+        let mut input = Vec::new();
+        reports.iter().for_each(|report| send(&mut input, report));
+        let place = TaskPlace { rank: 0, host: 0, name: "node".to_owned() };
+        let mut coordinator = TaskCoordinator::default();
+        coordinator.add(place, (Box::new(io::Cursor::new(input)), Box::new(io::sink())));
+        coordinator.run_job(1, Path::new("/no/such/log"), DrainPolicy::Wait)
+    }
+
+    #[test]
+    fn run_job__an_interrupt_is_the_program_s_until_it_has_ended_and_then_stops_the_drain() {
+        use TaskReport::{Interrupted as Signal, Unmounted};
+        let mounted = || TaskReport::Mounted { directory: PathBuf::from("/mnt") };
+        let ended = TaskReport::Ended;
+        let is_interrupted = |outcome: &Result<()>| {
+            outcome.as_ref().is_err_and(|why| why.downcast_ref::<Interrupted>().is_some())
+        };
+        let late = run_with(&[mounted(), ended(ApplicationEnd::Good), Signal, Unmounted]);
+        assert!(is_interrupted(&late), "{late:?}");
+        let obeyed = run_with(&[mounted(), Signal, ended(ApplicationEnd::Bad), Unmounted]);
+        assert!(obeyed.is_ok(), "{obeyed:?}");
+        // There is no such log, so the drain fails.
+        let survived = run_with(&[mounted(), Signal, ended(ApplicationEnd::Good), Unmounted]);
+        assert!(survived.is_err() && !is_interrupted(&survived), "{survived:?}");
+    }
 }
