@@ -183,6 +183,7 @@ impl StagedMount {
                 class: None,
                 rules: Vec::new(),
                 store_patience: Duration::from_secs(30),
+                shares: None,
             },
             directory: place.join("staged"),
         };

@@ -133,6 +133,7 @@ mod tests {
     use clearway_proto::staging::NodeKind;
 
     use super::*;
+    use crate::engine::ChangeSource;
     use crate::names::{Maker, NamePlace};
     use crate::testing::TestDirectory;
 
@@ -147,14 +148,19 @@ mod tests {
                 .expect("opened");
         let place = |parent, name: &str| NamePlace::new(parent, name.as_bytes()).expect("a name");
         let maker = Maker { uid: 0, gid: 0, mode: 0o640 };
-        engine.change(Box::new(|made| assert!(made.is_ok())), move |core| {
-            let below = core.make(&place(InodeId::ROOT, "d"), NodeKind::Directory, maker)?.inode;
-            let file = core.make(&place(below, "a"), NodeKind::File, maker)?.inode;
-            core.link(file, &place(below, "b"))?;
-            core.truncate(file, 5)?;
-            let target = NodeKind::Symlink(b"d/a"[..].into());
-            core.make(&place(InodeId::ROOT, "s"), target, maker)
-        });
+        engine.change(
+            ChangeSource::Operator,
+            Box::new(|made| assert!(made.is_ok())),
+            move |core| {
+                let below =
+                    core.make(&place(InodeId::ROOT, "d"), NodeKind::Directory, maker)?.inode;
+                let file = core.make(&place(below, "a"), NodeKind::File, maker)?.inode;
+                core.link(file, &place(below, "b"))?;
+                core.truncate(file, 5)?;
+                let target = NodeKind::Symlink(b"d/a"[..].into());
+                core.make(&place(InodeId::ROOT, "s"), target, maker)
+            },
+        );
         engine.close();
         thread.join().expect("a good end");
         drop(engine);

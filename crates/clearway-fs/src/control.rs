@@ -241,6 +241,9 @@ pub struct MountStatus {
     pub class_bytes: std::collections::BTreeMap<Class, u64>,
     /// Files that the store does not have as they are, by class.
     pub class_files: std::collections::BTreeMap<Class, u64>,
+    /// Bytes of files that lie in the log, of each user that owns some.
+    #[serde(default)]
+    pub users: Vec<UserStatus>,
     /// Names, attributes and removals that the store lacks.
     pub lag: u64,
     /// How the drain is.
@@ -319,6 +322,15 @@ pub struct FileStatus {
     pub is_stored: bool,
     /// Why the store does not get it by itself, if that is so.
     pub left_out: Option<LeftOut>,
+}
+
+/// What a user has in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserStatus {
+    /// The user.
+    pub uid: u32,
+    /// Bytes of its files that lie in the log.
+    pub log_bytes: u64,
 }
 
 /// What an entry is.

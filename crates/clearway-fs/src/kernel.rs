@@ -36,7 +36,7 @@ use fuser::{
 use crate::bytes::SeekTarget;
 use crate::classes::CLASS_XATTR;
 use crate::control::CONTROL_XATTR;
-use crate::engine::{Answer, Engine, Held};
+use crate::engine::{Answer, ChangeSource, Engine, Held};
 use crate::handles::{ListedEntry, OpenUsage};
 use crate::names::{Attributes, Caller, Maker, NamePlace, NodeType, RenameMode};
 
@@ -157,6 +157,10 @@ fn xattr(reply: ReplyXattr, size: u32, value: Result<&[u8], rustix::io::Errno>) 
     }
 }
 
+fn source(request: &Request) -> ChangeSource {
+    ChangeSource::User(request.uid())
+}
+
 fn maker(request: &Request, mode: u32) -> Maker {
     Maker { uid: request.uid(), gid: request.gid(), mode: mode & 0o7777 }
 }
@@ -189,7 +193,9 @@ impl KernelAdaptor {
     ) {
         match NamePlace::new(inode(parent), name.as_bytes()) {
             Ok(place) => {
-                self.engine.change(answer, move |core| core.make(&place, node.clone(), maker));
+                let source = ChangeSource::User(maker.uid);
+                self.engine
+                    .change(source, answer, move |core| core.make(&place, node.clone(), maker));
             }
             Err(why) => answer(Err(why)),
         }
@@ -282,7 +288,7 @@ impl Filesystem for KernelAdaptor {
         reply: ReplyAttr,
     ) {
         let caller = Caller { uid: req.uid(), gid: req.gid(), process: req.pid() };
-        self.engine.change(attributes(reply), move |core| {
+        self.engine.change(source(req), attributes(reply), move |core| {
             let now = core.now();
             let set = AttributeSet {
                 mode: mode.map(|mode| mode & 0o7777),
@@ -334,18 +340,20 @@ impl Filesystem for KernelAdaptor {
         self.make(parent, name, NodeKind::Directory, maker(req, mode), entry(reply));
     }
 
-    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         match NamePlace::new(inode(parent), name.as_bytes()) {
-            Ok(place) => self.engine.change(empty(reply), move |core| core.unlink(&place)),
+            Ok(place) => {
+                self.engine.change(source(req), empty(reply), move |core| core.unlink(&place))
+            }
             Err(why) => reply.error(error(why)),
         }
     }
 
-    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         match NamePlace::new(inode(parent), name.as_bytes()) {
-            Ok(place) => {
-                self.engine.change(empty(reply), move |core| core.remove_directory(&place))
-            }
+            Ok(place) => self
+                .engine
+                .change(source(req), empty(reply), move |core| core.remove_directory(&place)),
             Err(why) => reply.error(error(why)),
         }
     }
@@ -364,7 +372,7 @@ impl Filesystem for KernelAdaptor {
 
     fn rename(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -383,7 +391,8 @@ impl Filesystem for KernelAdaptor {
         let to = NamePlace::new(inode(newparent), newname.as_bytes());
         match from.and_then(|from| Ok((from, to?))) {
             Ok((from, to)) => {
-                self.engine.change(empty(reply), move |core| core.rename(&from, &to, mode));
+                self.engine
+                    .change(source(req), empty(reply), move |core| core.rename(&from, &to, mode));
             }
             Err(why) => reply.error(error(why)),
         }
@@ -391,16 +400,16 @@ impl Filesystem for KernelAdaptor {
 
     fn link(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         newparent: INodeNo,
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
         match NamePlace::new(inode(newparent), newname.as_bytes()) {
-            Ok(place) => {
-                self.engine.change(entry(reply), move |core| core.link(inode(ino), &place))
-            }
+            Ok(place) => self
+                .engine
+                .change(source(req), entry(reply), move |core| core.link(inode(ino), &place)),
             Err(why) => reply.error(error(why)),
         }
     }
@@ -457,7 +466,7 @@ impl Filesystem for KernelAdaptor {
             Ok(()) => reply.written(length),
             Err(why) => reply.error(error(why)),
         });
-        self.engine.change(answer, move |core| {
+        self.engine.change(source(req), answer, move |core| {
             if core.handles.has_failed(fh.0) {
                 return Err(Held::Errno(rustix::io::Errno::IO));
             }
@@ -606,7 +615,7 @@ impl Filesystem for KernelAdaptor {
 
     fn setxattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -619,7 +628,7 @@ impl Filesystem for KernelAdaptor {
         }
         let Ok(name) = EntryName::new(name.as_bytes()) else { return reply.error(Errno::ERANGE) };
         let value: Box<[u8]> = value.into();
-        self.engine.change(empty(reply), move |core| {
+        self.engine.change(source(req), empty(reply), move |core| {
             core.set_xattr_by(inode(ino), name.clone(), &value, flags)
         });
         self.engine.wait(|_| ());
@@ -653,9 +662,11 @@ impl Filesystem for KernelAdaptor {
         xattr(reply, size, names.as_deref().map_err(|why| *why));
     }
 
-    fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let Ok(name) = EntryName::new(name.as_bytes()) else { return reply.error(Errno::ENODATA) };
-        self.engine.change(empty(reply), move |core| core.unset_xattr(inode(ino), name.clone()));
+        self.engine.change(source(req), empty(reply), move |core| {
+            core.unset_xattr(inode(ino), name.clone())
+        });
     }
 
     fn create(
@@ -680,7 +691,7 @@ impl Filesystem for KernelAdaptor {
             }
             Err(why) => reply.error(error(why)),
         });
-        self.engine.change(answer, move |core| {
+        self.engine.change(source(req), answer, move |core| {
             let made = core.make(&place, NodeKind::File, maker)?;
             Ok((made, core.open_file(made.inode, OpenUsage::from_flags(flags))))
         });
@@ -688,7 +699,7 @@ impl Filesystem for KernelAdaptor {
 
     fn fallocate(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -701,7 +712,8 @@ impl Filesystem for KernelAdaptor {
             KEEP_SIZE => 0,
             _ => return reply.error(Errno::EOPNOTSUPP),
         };
-        self.engine.change(empty(reply), move |core| core.allocate(inode(ino), end, length));
+        self.engine
+            .change(source(req), empty(reply), move |core| core.allocate(inode(ino), end, length));
     }
 
     fn lseek(

@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clearway_proto::base::Class;
-use clearway_proto::staging::{AttributeSet, InodeId};
+use clearway_proto::staging::{AttributeSet, InodeId, LogShares};
 use rustix::io::Errno;
 
 use crate::FsError;
@@ -69,6 +69,8 @@ pub struct LogOptions {
     pub rules: Vec<ClassRule>,
     /// How long a step in the store may make no progress.
     pub store_patience: Duration,
+    /// How users share the log; none where one user may take all of it.
+    pub shares: Option<LogShares>,
 }
 
 /// What a mount is called.
@@ -180,6 +182,7 @@ pub(crate) fn open_log(
     let is_new = log.is_new;
     let (engine, thread) =
         Engine::open(log, options.sizes, options.memory, orphans, Arc::clone(reporter))?;
+    engine.look(|core| core.shares = options.shares);
     let drained = mark_store(&engine, &options.store).and_then(|()| {
         let (store, log) = (absolute(&options.store), absolute(&options.log));
         let owner = Some(engine.look(|core| core.log_id()));

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use clearway_proto::base::Class;
-use clearway_proto::staging::{DrainWish, EntryName, InodeId, InodeKind};
+use clearway_proto::staging::{DrainWish, EntryName, InodeId, InodeKind, Tree};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
@@ -27,10 +27,10 @@ use crate::FsError;
 use crate::classes::wish;
 use crate::control::{
     ControlPath, ControlRequest, ControlResponse, DrainState, FileKindName, FileStatus, LeftOut,
-    MountStatus, PATHS_MAX, SafetyLevel, read_line, write_line,
+    MountStatus, PATHS_MAX, SafetyLevel, UserStatus, read_line, write_line,
 };
 use crate::control_socket::{ControlSocket, RequestSlots};
-use crate::engine::{Core, CoreCounts, DrainCondition, Engine};
+use crate::engine::{ChangeSource, Core, CoreCounts, DrainCondition, Engine};
 use crate::log_directory::CONTROL_NAME;
 use crate::mount::MountNames;
 use crate::names::NodeType;
@@ -270,6 +270,7 @@ impl ServerShared {
                 cached_bytes,
                 class_bytes,
                 class_files,
+                users: users_of(core.tree()),
                 lag: core.tree().store_lag() as u64,
                 drain: state_of(condition),
                 draining,
@@ -361,7 +362,8 @@ impl ServerShared {
             let answer = Box::new(move |done| {
                 let _ = sender.send(done);
             });
-            self.engine.change(answer, move |core| core.set_class(inode, class));
+            self.engine
+                .change(ChangeSource::Operator, answer, move |core| core.set_class(inode, class));
         }
         drop(sender);
         let mut outcomes = found.iter().zip(receiver);
@@ -390,6 +392,12 @@ fn listen_to(stream: Option<&UnixStream>, out: &mut dyn Write, what: Option<&str
 
 fn roots(found: &[FoundPath]) -> Vec<InodeId> {
     found.iter().map(|path| path.inode).collect()
+}
+
+/// Returns what each user has in the log.
+fn users_of(tree: &Tree) -> Vec<UserStatus> {
+    let owners = tree.log_usage().owners();
+    owners.map(|(uid, bytes)| UserStatus { uid, log_bytes: bytes.0 }).collect()
 }
 
 const fn state_of(condition: DrainCondition) -> DrainState {

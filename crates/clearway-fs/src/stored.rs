@@ -17,7 +17,7 @@ use clearway_proto::staging::{DrainWish, InodeId, InodeKind, TreeChange};
 use rustix::io::Errno;
 
 use crate::classes::{PUBLISH_XATTR, wish};
-use crate::engine::{Answer, Core, DrainCondition, Engine, Held};
+use crate::engine::{Answer, ChangeSource, Core, DrainCondition, Engine, Held};
 
 /// Bits of the number of a set that say how many members it has.
 const COUNT_BITS: u32 = 24;
@@ -78,7 +78,7 @@ pub(crate) fn change<T: Send + 'static>(
     let answer: Answer<T> = Box::new(move |made| {
         let _ = sender.send(made);
     });
-    engine.change(answer, attempt);
+    engine.change(ChangeSource::Operator, answer, attempt);
     receiver.recv().unwrap_or(Err(Errno::IO))
 }
 
@@ -340,7 +340,7 @@ fn hold(
             let held = core.append(TreeChange::Hold { inode, set }, &[inode]);
             match held.and_then(|()| core.resume(inode)) {
                 Ok(()) => Progress::Done,
-                Err(Held::Busy) => Progress::Waits,
+                Err(Held::Lacks(_)) => Progress::Waits,
                 Err(Held::Errno(Errno::NOENT)) => Progress::Refused(
                     "a file of the set was removed during the publish; publish again".to_owned(),
                 ),

@@ -3,19 +3,19 @@
 //! # Model
 //! A thread with a request holds the lock around this, makes the change, and lets go. A change is
 //! visible at once. An answer that has to wait until changes are durable waits as a [`Waiter`]; a
-//! change that the log cannot take yet waits in a queue, and all changes behind it too.
+//! change that the log cannot take yet waits in the queue of its source ([`ParkedChanges`]).
 //!
 //! # Invariants
 //! I1. No waiter is answered well before the log says that its changes are durable.
-//! I2. Changes that wait are made in the order in which they came.
+//! I2. Changes of one source are made in the order in which they came.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use clearway_proto::base::{Class, LocalNs};
 use clearway_proto::staging::{
-    BodyId, ByteSource, ClientId, InodeId, InodeKind, LogCommand, LogError, LogEvent, LogId,
-    LogSpace, LogState, StagingLog, Tree, TreeChange, TreeError, WallNs,
+    BodyId, ByteSource, ClientId, FileContent, InodeId, LogCommand, LogError, LogEvent, LogId,
+    LogShares, LogSpace, LogState, StagingLog, Tree, TreeChange, TreeError, UserWrite, WallNs,
 };
 use clearway_proto::stats::Histogram;
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
@@ -26,6 +26,7 @@ use rustix::io::Errno;
 use super::draining::{DRAIN, Draining};
 use super::life::Lives;
 use super::local_wire::LocalWire;
+use super::parked::{ChangeSource, ParkedChange, ParkedChanges, Shortage};
 use crate::arena::{Arena, Loan};
 use crate::handles::Handles;
 
@@ -34,8 +35,6 @@ pub(super) const CLIENT: ClientId = ClientId(1);
 
 /// Sends the answer of a request.
 pub(crate) type Answer<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
-/// A change that waits: says whether it is over.
-type ParkedChange = Box<dyn FnMut(&mut Core) -> bool + Send>;
 
 /// Why a change is not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +42,7 @@ pub(crate) enum Held {
     /// It cannot be.
     Errno(Errno),
     /// It cannot be now: try again when something is durable.
-    Busy,
+    Lacks(Shortage),
 }
 
 impl From<Errno> for Held {
@@ -155,7 +154,9 @@ pub(crate) struct Core {
     body_bytes: u64,
     waiters: BTreeMap<(u64, u64), Waiter>,
     waiters_ever: u64,
-    parked: VecDeque<ParkedChange>,
+    parked: ParkedChanges,
+    /// How users share the log; none where one user has all of it.
+    pub(crate) shares: Option<LogShares>,
     counts: CoreCounts,
     /// Answers that are due, to be sent without the lock.
     due: Vec<Box<dyn FnOnce() + Send>>,
@@ -205,7 +206,8 @@ impl Core {
             body_bytes: 0,
             waiters: BTreeMap::new(),
             waiters_ever: 0,
-            parked: VecDeque::new(),
+            parked: ParkedChanges::default(),
+            shares: None,
             counts: CoreCounts::default(),
             due: Vec::new(),
             to_forget: Vec::new(),
@@ -292,8 +294,8 @@ impl Core {
                 self.counts.changes += 1;
                 Ok(number)
             }
-            Err(LogError::Busy) => Err(Held::Busy),
-            Err(LogError::Full) if self.may_get_space() => Err(Held::Busy),
+            Err(LogError::Busy) => Err(Held::Lacks(Shortage::Common)),
+            Err(LogError::Full) if self.may_get_space() => Err(Held::Lacks(Shortage::Common)),
             Err(LogError::Full) => Err(Held::Errno(Errno::NOSPC)),
             Err(LogError::Tree(why)) => Err(why.into()),
             Err(_) => Err(Held::Errno(Errno::IO)),
@@ -367,8 +369,9 @@ impl Core {
             return Err(Held::Errno(Errno::IO));
         }
         if self.unlogged > 0 && self.unlogged + length > self.unlogged_max {
-            return Err(Held::Busy);
+            return Err(Held::Lacks(Shortage::Common));
         }
+        self.check_share(inode, length)?;
         let class = self.class_of(inode);
         let place = self.arena.lend(Arc::clone(loan));
         let body = Span { region: self.region, offset: place, length: length as u32 };
@@ -389,6 +392,18 @@ impl Core {
             self.body_bytes += length;
         }
         Ok(())
+    }
+
+    /// Checks that the owner of a file may take `length` bytes more of the log.
+    fn check_share(&mut self, inode: InodeId, length: u64) -> Result<(), Held> {
+        let Some(shares) = self.shares else { return Ok(()) };
+        let Some(uid) = self.tree().inode(inode).map(|inode| inode.uid) else { return Ok(()) };
+        let (space, write) = (self.space(), UserWrite { uid, length, unplaced: self.unlogged });
+        if shares.allow(&space, self.tree().log_usage(), write) {
+            return Ok(());
+        }
+        let waits = self.may_get_space();
+        Err(if waits { Held::Lacks(Shortage::Share) } else { Held::Errno(Errno::DQUOT) })
     }
 
     /// Returns the body that holds the byte at `offset`.
@@ -432,20 +447,25 @@ impl Core {
         self.lives.last_change(inode) <= self.durable
     }
 
-    /// Keeps a change that the log cannot take yet.
-    pub(super) fn park(&mut self, change: ParkedChange) {
+    /// Keeps a change that the log cannot take yet. `shortage` is what it lacked, if it was tried.
+    pub(super) fn park(
+        &mut self,
+        source: ChangeSource,
+        shortage: Option<Shortage>,
+        change: ParkedChange,
+    ) {
         self.counts.stalls += 1;
-        self.parked.push_back(change);
+        self.parked.push(source, shortage, change);
     }
 
-    /// Returns whether changes wait.
-    pub(super) fn has_parked(&self) -> bool {
-        !self.parked.is_empty()
+    /// Returns whether a new change of `source` has to wait for others.
+    pub(super) fn must_wait(&self, source: ChangeSource) -> bool {
+        self.parked.must_wait(source)
     }
 
     /// Returns what was counted, and how many changes wait.
     pub(crate) fn counts(&self) -> (&CoreCounts, u64) {
-        (&self.counts, self.parked.len() as u64)
+        (&self.counts, self.parked.count() as u64)
     }
 
     /// Takes the answers that are due.
@@ -528,13 +548,20 @@ impl Core {
 
     /// Makes the changes that waited, as far as the log takes them; whether any was.
     pub(super) fn retry_parked(&mut self) -> bool {
-        let mut any = false;
-        while let Some(mut change) = self.parked.pop_front() {
-            if !change(self) {
-                self.parked.push_front(change);
-                break;
+        let (mut any, mut passed) = (false, 0);
+        while passed <= self.parked.source_count()
+            && let Some((source, mut change)) = self.parked.take()
+        {
+            match change(self) {
+                Ok(()) => (any, passed) = (true, 0),
+                Err(shortage) => {
+                    self.parked.put_back(source, change, shortage);
+                    if shortage == Shortage::Common {
+                        break;
+                    }
+                    passed += 1;
+                }
             }
-            any = true;
         }
         any
     }
@@ -621,13 +648,7 @@ impl Core {
 
     /// Returns the bytes of a file that lie in the log.
     pub(crate) fn log_bytes(&mut self, inode: InodeId) -> u64 {
-        let Some(InodeKind::File(content)) = self.tree().inode(inode).map(|inode| &inode.kind)
-        else {
-            return 0;
-        };
-        let sources = content.sources(0, content.size());
-        let in_log = sources.iter().filter(|(_, source)| matches!(source, ByteSource::Log { .. }));
-        in_log.map(|(length, _)| length).sum()
+        self.tree().content(inode).map_or(0, FileContent::logged)
     }
 
     /// Gives the log a command that needs no answer.

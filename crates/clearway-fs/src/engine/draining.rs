@@ -19,8 +19,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use clearway_proto::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos};
-use clearway_proto::flow::ServiceShare;
+use clearway_proto::base::{Bytes, Class, LocalNs, Nanos};
 use clearway_proto::staging::{
     ClientId, DrainNotice, InodeId, LogError, StepEnd, StoreDrain, StoreDrainConfig, StorePath,
     StoreStep, StoreTask, StrangerFate, Tree, TreeChange,
@@ -104,13 +103,12 @@ pub(super) struct Draining {
 
 impl Draining {
     fn new(worker: StoreWorker, recorded: u64, tree: &Tree) -> Self {
-        let share = |weight| ServiceShare { reservation: BitsPerSec(0), weight, limit: None };
         let config = StoreDrainConfig {
             files: FILES,
             names: NAMES,
             pass: PASS,
             pause: PAUSE,
-            shares: WEIGHTS.map(|(class, weight)| (class, share(weight))).to_vec(),
+            weights: WEIGHTS.to_vec(),
             look: LOOK,
             recorded,
         };
@@ -131,10 +129,10 @@ impl Draining {
     fn condition(&self) -> DrainCondition {
         if self.drain.is_parked() {
             DrainCondition::Parked
-        } else if self.failing_since.is_some() {
-            DrainCondition::Failing
         } else if self.drain.is_idle() && self.drain.retry_at().is_none() {
             DrainCondition::Idle
+        } else if self.failing_since.is_some() {
+            DrainCondition::Failing
         } else {
             DrainCondition::Working
         }

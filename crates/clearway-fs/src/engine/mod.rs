@@ -17,6 +17,7 @@ mod core;
 mod draining;
 mod life;
 mod local_wire;
+mod parked;
 #[cfg(test)]
 mod tests;
 
@@ -35,10 +36,12 @@ use clearway_runtime::clock;
 use clearway_runtime::files::{FileConfig, FileWire, TargetId};
 use clearway_runtime::waiting::{REST_MAX, Rest, Wake};
 use clearway_runtime::wake_signal::WakeSignal;
+use rustix::io::Errno;
 
 pub(crate) use self::core::{Answer, CallStamp, Core, CoreCounts, Held, OrphanPolicy, errno_of};
 pub(crate) use self::draining::DrainCondition;
 use self::local_wire::LocalWire;
+pub(crate) use self::parked::{ChangeSource, Shortage};
 use crate::FsError;
 use crate::arena::Arena;
 use crate::backing::StoreReads;
@@ -100,6 +103,15 @@ fn draw_log_id() -> Result<LogId, FsError> {
         File::open(source).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
     read.map_err(FsError::at("cannot read", source))?;
     Ok(LogId(u128::from_ne_bytes(bytes)))
+}
+
+/// Separates what a change lacks from its outcome.
+fn without_shortage<T>(attempted: Result<T, Held>) -> Result<Result<T, Errno>, Shortage> {
+    match attempted {
+        Ok(made) => Ok(Ok(made)),
+        Err(Held::Errno(errno)) => Ok(Err(errno)),
+        Err(Held::Lacks(shortage)) => Err(shortage),
+    }
 }
 
 impl Engine {
@@ -201,39 +213,37 @@ impl Engine {
         look(&mut self.lock())
     }
 
-    /// Makes a change by `attempt`, and sends what it returns; later, if the log cannot take it now.
+    /// Makes a change of `source` by `attempt`, and sends what it returns; later, if the log cannot
+    /// take it now.
     pub(crate) fn change<T: Send + 'static>(
         &self,
+        source: ChangeSource,
         answer: Answer<T>,
         mut attempt: impl FnMut(&mut Core) -> Result<T, Held> + Send + 'static,
     ) {
         let mut core = self.lock();
-        if !core.has_parked() {
-            let outcome = match attempt(&mut core) {
-                Ok(made) => Some(Ok(made)),
-                Err(Held::Errno(errno)) => Some(Err(errno)),
-                Err(Held::Busy) => None,
-            };
-            if let Some(outcome) = outcome {
-                let sentences = core.take_sentences();
-                drop(core);
-                self.report_all(&sentences);
-                answer(outcome);
-                return self.drive();
+        let mut shortage = None;
+        if !core.must_wait(source) {
+            match without_shortage(attempt(&mut core)) {
+                Ok(outcome) => {
+                    let sentences = core.take_sentences();
+                    drop(core);
+                    self.report_all(&sentences);
+                    answer(outcome);
+                    return self.drive();
+                }
+                Err(lacks) => shortage = Some(lacks),
             }
         }
         let mut answer = Some(answer);
-        core.park(Box::new(move |core| {
-            let outcome = match attempt(core) {
-                Ok(made) => Ok(made),
-                Err(Held::Errno(errno)) => Err(errno),
-                Err(Held::Busy) => return false,
-            };
+        let change = Box::new(move |core: &mut Core| {
+            let outcome = without_shortage(attempt(core))?;
             if let Some(answer) = answer.take() {
                 answer(outcome);
             }
-            true
-        }));
+            Ok(())
+        });
+        core.park(source, shortage, change);
         drop(core);
         self.signal.raise();
     }

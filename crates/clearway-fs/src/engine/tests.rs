@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 
 use clearway_proto::base::RandomKey;
-use clearway_proto::staging::NodeKind;
+use clearway_proto::staging::{LogShares, NodeKind};
 use rustix::io::Errno;
 
 use super::*;
@@ -48,6 +48,7 @@ impl Trial {
     ) -> Result<T, Errno> {
         let (sender, receiver) = mpsc::channel();
         self.engine.change(
+            ChangeSource::User(MAKER.uid),
             Box::new(move |made| {
                 let _ = sender.send(made);
             }),
@@ -140,7 +141,7 @@ fn counts__changes_bytes_stalls_and_times_until_they_are_durable() {
         tries += 1;
         if tries == 1 {
             core.make(&other, NodeKind::File, MAKER)?;
-            return Err(Held::Busy);
+            return Err(Held::Lacks(Shortage::Common));
         }
         Ok(())
     });
@@ -155,6 +156,38 @@ fn counts__changes_bytes_stalls_and_times_until_they_are_durable() {
     });
     receiver.recv().expect("an answer").expect("durable");
     assert_eq!(count().syncs.count(), after.syncs.count() + 1);
+}
+
+#[test]
+fn write__a_user_who_fills_the_log_leaves_space_for_another() {
+    let directory = TestDirectory::new();
+    let trial = Trial::open(directory.path());
+    trial.engine.look(|core| core.shares = Some(LogShares::default()));
+    let owned = |name: &str, uid| {
+        let (place, maker) = (place(InodeId::ROOT, name), Maker { uid, ..MAKER });
+        let made = trial.change(move |core| core.make(&place, NodeKind::File, maker));
+        made.expect("made").inode
+    };
+    let bytes = vec![3; 1 << 20];
+    // Writes until the log says no: how many MiB, and how it says it.
+    let fill = |inode| {
+        let mut written = 0;
+        loop {
+            match trial.write(inode, written << 20, &bytes) {
+                Ok(()) => written += 1,
+                Err(why) => return (written, why),
+            }
+            trial.synced(inode).recv().expect("an answer").expect("durable");
+        }
+    };
+    let (alice, bob) = (owned("alice", 1), owned("bob", 2));
+    let (taken, refused) = fill(alice);
+    assert_eq!(refused, Errno::DQUOT);
+    assert!((16..48).contains(&taken), "{taken} MiB of 64");
+    let (others, refused) = fill(bob);
+    assert!(others >= 10, "{others} MiB of a segment of 16 are left for another user");
+    assert!(refused == Errno::DQUOT || refused == Errno::NOSPC, "{refused}");
+    trial.write(owned("carol", 3), 0, &bytes[..4096]).expect("a third user has a part");
 }
 
 #[test]

@@ -26,7 +26,7 @@ use super::request::{
 use super::session::SessionFiles;
 use crate::arena::Loan;
 use crate::classes::CLASS_XATTR;
-use crate::engine::{CallStamp, Core, Engine, Held};
+use crate::engine::{CallStamp, ChangeSource, Core, Engine, Held};
 use crate::names::{Maker, RenameMode};
 
 /// Numbers of records that each call has.
@@ -46,6 +46,17 @@ pub(super) struct ClientCall {
     pub(super) number: u64,
     pub(super) user: Arc<User>,
     pub(super) files: Arc<SessionFiles>,
+}
+
+impl ClientCall {
+    /// Returns whose changes keep their order with this one. A client's calls are numbered, so those
+    /// of a host do, whichever of its users makes them.
+    fn source(&self) -> ChangeSource {
+        match &*self.user {
+            User::Host => ChangeSource::Host(self.client.0),
+            User::Person { uid, .. } => ChangeSource::User(*uid),
+        }
+    }
 }
 
 /// Answers with what `attempt` finds.
@@ -100,7 +111,7 @@ impl Engine {
                 send(&failed, FileResponse::failed(why));
             }
         });
-        self.change(answer, move |core| {
+        self.change(caller.source(), answer, move |core| {
             let highest = core.state().highest(client);
             let response = if highest >= last {
                 repeat(core)?

@@ -82,6 +82,7 @@ impl TestService {
             class: None,
             rules: Vec::new(),
             store_patience: Duration::from_secs(30),
+            shares: None,
         }
     }
 

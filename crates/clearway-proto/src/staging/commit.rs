@@ -33,7 +33,7 @@ pub(super) const IN_FLIGHT: usize = 4;
 /// Segments that stay free when data are taken. A log that took data into its last segment could
 /// not record that others are free. Names can be removed until that segment is half full; the other
 /// half is for records that let go of bytes.
-const RESERVED: usize = 1;
+pub(super) const RESERVED: usize = 1;
 
 /// A body of a group.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,9 @@
 //!
 //! # Model
 //! A backing store has *targets* that fail and fill by themselves: a directory, a server. Of each
-//! target the classes get their shares ([`TagScheduler`]), and inside a class what is due first
-//! leaves first ([`DeadlineQueue`]). A version takes the place of an older one of its file that has
+//! target the owners of files get equal shares, of an owner's share the classes get theirs
+//! ([`TagScheduler`]), and inside a class what is due first leaves first ([`DeadlineQueue`]). So a
+//! class that a user gives to its files takes nothing from other users. A version takes the place of an older one of its file that has
 //! not begun, and keeps the older one's deadline: a file that changes all the time is drained all
 //! the same.
 //!
@@ -19,10 +20,16 @@
 //! The copy itself, and rates: the application moves bytes as fast as they may go.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use super::{InodeId, WallNs};
 use crate::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos};
 use crate::flow::{DeadlineQueue, ServiceChoice, ServiceShare, TagScheduler};
+
+/// Returns the share of this weight.
+const fn share(weight: u32) -> ServiceShare {
+    ServiceShare { reservation: BitsPerSec(0), weight, limit: None }
+}
 
 /// A part of the backing store that fails by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +44,8 @@ pub struct DrainJob {
     pub version: u64,
     /// Its size.
     pub size: u64,
+    /// The user whose share it takes.
+    pub owner: u32,
     /// The class of the traffic.
     pub class: Class,
     /// When it has to be in the backing store.
@@ -63,11 +72,20 @@ pub struct DrainLimits {
     pub pause: Nanos,
 }
 
+/// Files of one owner that wait.
+#[derive(Debug, Default)]
+struct OwnerQueue {
+    tags: TagScheduler<Class>,
+    waiting: BTreeMap<Class, DeadlineQueue<InodeId>>,
+}
+
 #[derive(Debug)]
 struct TargetQueue {
     limits: DrainLimits,
-    tags: TagScheduler<Class>,
-    waiting: BTreeMap<Class, DeadlineQueue<InodeId>>,
+    weights: Vec<(Class, u32)>,
+    owner_tags: TagScheduler<u32>,
+    /// The owners of files that wait.
+    owners: BTreeMap<u32, OwnerQueue>,
     /// Files under way.
     under_way: BTreeMap<InodeId, DrainJob>,
     /// Until when it is left alone; none while it works.
@@ -83,19 +101,18 @@ pub struct DrainOrder {
 }
 
 impl DrainOrder {
-    /// Adds a target, with the shares of the classes; a class without one is not drained to it.
+    /// Adds a target, with the weights of the classes; a class without one is not drained to it.
     pub fn add_target(
         &mut self,
         target: DrainTarget,
         limits: DrainLimits,
-        shares: &[(Class, ServiceShare)],
+        weights: &[(Class, u32)],
     ) {
-        let mut tags = TagScheduler::default();
-        shares.iter().for_each(|(class, share)| tags.set_share(*class, *share));
         let queue = TargetQueue {
             limits,
-            tags,
-            waiting: BTreeMap::new(),
+            weights: weights.to_vec(),
+            owner_tags: TagScheduler::default(),
+            owners: BTreeMap::new(),
             under_way: BTreeMap::new(),
             parked: None,
         };
@@ -108,7 +125,8 @@ impl DrainOrder {
         match self.jobs.get_mut(&job.inode) {
             Some((_, waiting)) => {
                 // Its place in the order stays, so that it is not put off for ever.
-                *waiting = DrainJob { class: waiting.class, deadline: waiting.deadline, ..job };
+                let DrainJob { owner, class, deadline, .. } = *waiting;
+                *waiting = DrainJob { owner, class, deadline, ..job };
             }
             None => {
                 self.jobs.insert(job.inode, (target, job));
@@ -124,7 +142,8 @@ impl DrainOrder {
     pub fn forget(&mut self, inode: InodeId) {
         if let Some((target, job)) = self.jobs.remove(&inode)
             && let Some(queue) = self.targets.get_mut(&target)
-            && let Some(waiting) = queue.waiting.get_mut(&job.class)
+            && let Some(owner) = queue.owners.get_mut(&job.owner)
+            && let Some(waiting) = owner.waiting.get_mut(&job.class)
         {
             waiting.retain(|other| *other != inode);
         }
@@ -133,7 +152,7 @@ impl DrainOrder {
     /// Forgets all jobs that have not begun.
     pub fn forget_waiting(&mut self) {
         self.jobs.clear();
-        self.targets.values_mut().for_each(|queue| queue.waiting.clear());
+        self.targets.values_mut().for_each(TargetQueue::clear);
     }
 
     /// Takes the job that begins next at `now`, of any target that takes one.
@@ -187,11 +206,27 @@ impl DrainOrder {
 }
 
 impl TargetQueue {
+    fn clear(&mut self) {
+        self.owner_tags = TagScheduler::default();
+        self.owners.clear();
+    }
+
     fn enqueue(&mut self, now: LocalNs, job: &DrainJob) {
+        if !self.owners.contains_key(&job.owner) {
+            let mut queue = OwnerQueue::default();
+            for (class, weight) in &self.weights {
+                queue.tags.set_share(*class, share(*weight));
+            }
+            self.owners.insert(job.owner, queue);
+            self.owner_tags.set_share(job.owner, share(1));
+        }
+        let Some(queue) = self.owners.get_mut(&job.owner) else { return };
         let size = Bytes(job.size);
-        self.waiting.entry(job.class).or_default().push(job.deadline.0, size, job.inode);
+        queue.waiting.entry(job.class).or_default().push(job.deadline.0, size, job.inode);
         // A file without bytes costs its names all the same.
-        self.tags.request(now, job.class, Bytes(job.size.max(4096)));
+        let cost = size.max(Bytes(4096));
+        queue.tags.request(now, job.class, cost);
+        self.owner_tags.request(now, job.owner, cost);
     }
 
     /// Takes the file that begins next.
@@ -202,15 +237,22 @@ impl TargetQueue {
             None => self.limits.files,
         };
         while (self.under_way.len() as u32) < files {
-            let ServiceChoice::Serve(class) = self.tags.choose(now) else { return None };
-            let first =
-                self.waiting.get_mut(&class).and_then(|waiting| waiting.pop_first(|_| true));
-            // Without one, the turn was that of a file that is gone.
-            if let Some((_, inode)) = first {
+            let ServiceChoice::Serve(owner) = self.owner_tags.choose(now) else { return None };
+            // Without a file, the turn was that of a file that is gone.
+            if let Some(inode) = self.owners.get_mut(&owner).and_then(|queue| queue.begin(now)) {
                 return Some(inode);
             }
         }
         None
+    }
+}
+
+impl OwnerQueue {
+    /// Takes the file of this owner that begins next.
+    fn begin(&mut self, now: LocalNs) -> Option<InodeId> {
+        let ServiceChoice::Serve(class) = self.tags.choose(now) else { return None };
+        let waiting = self.waiting.get_mut(&class)?;
+        waiting.pop_first(|_| true).map(|(_, inode)| inode)
     }
 }
 
@@ -219,7 +261,6 @@ mod tests {
     use super::*;
     use crate::base::RandomKey;
     use alloc::collections::BTreeSet;
-    use alloc::vec::Vec;
 
     const HERE: DrainTarget = DrainTarget(0);
     const THERE: DrainTarget = DrainTarget(1);
@@ -227,15 +268,15 @@ mod tests {
     fn order() -> DrainOrder {
         let mut order = DrainOrder::default();
         let limits = DrainLimits { files: 2, pause: Nanos(100) };
-        let share = |weight| ServiceShare { reservation: BitsPerSec(0), weight, limit: None };
-        let shares = [(Class::Bulk, share(3)), (Class::Scavenger, share(1))];
-        [HERE, THERE].into_iter().for_each(|target| order.add_target(target, limits, &shares));
+        let weights = [(Class::Bulk, 3), (Class::Scavenger, 1)];
+        [HERE, THERE].into_iter().for_each(|target| order.add_target(target, limits, &weights));
         order
     }
 
     fn job(inode: u64, version: u64, deadline: u64) -> DrainJob {
         let (class, size) = (Class::Bulk, 1 << 20);
-        DrainJob { inode: InodeId(inode), version, size, class, deadline: WallNs(deadline) }
+        let (inode, deadline) = (InodeId(inode), WallNs(deadline));
+        DrainJob { inode, version, size, owner: 0, class, deadline }
     }
 
     fn begun(order: &mut DrainOrder, now: u64) -> Vec<(u32, u64, u64)> {
@@ -262,6 +303,27 @@ mod tests {
             order.end(LocalNs(3), InodeId(inode), DrainEnd::Durable);
         }
         assert_eq!(begun(&mut order, 3), []);
+    }
+
+    #[test]
+    fn begin__owners_take_turns_by_bytes_whatever_class_one_of_them_chooses() {
+        let mut order = order();
+        let mib = 1 << 20;
+        for inode in 0..8 {
+            let large = DrainJob { size: 4 * mib, owner: 1, ..job(10 + inode, 1, inode) };
+            order.push(LocalNs(0), HERE, large);
+            let class = Class::Scavenger;
+            order.push(LocalNs(0), HERE, DrainJob { owner: 2, class, ..job(20 + inode, 1, 99) });
+        }
+        let mut owners = Vec::new();
+        while let Some((_, job)) = order.begin(LocalNs(0)) {
+            owners.push(job.owner);
+            order.end(LocalNs(0), job.inode, DrainEnd::Durable);
+        }
+        // Eight small files are as many bytes as two large ones.
+        let behind = owners.iter().rposition(|owner| *owner == 2).expect("drained");
+        assert_eq!(owners[..behind].iter().filter(|owner| **owner == 1).count(), 2, "{owners:?}");
+        assert_eq!(owners.len(), 16);
     }
 
     #[test]
@@ -313,7 +375,8 @@ mod tests {
                     let class = [Class::Bulk, Class::Scavenger][stream.below(2) as usize];
                     let target = DrainTarget(inode as u32 % 2);
                     let job = job(inode, version, now + stream.below(1_000));
-                    order.push(LocalNs(now), target, DrainJob { class, ..job });
+                    let owner = stream.below(3) as u32;
+                    order.push(LocalNs(now), target, DrainJob { owner, class, ..job });
                 }
                 if let Some((target, job)) = order.begin(LocalNs(now)) {
                     let before = under_way.insert(job.inode.0, (target, job));

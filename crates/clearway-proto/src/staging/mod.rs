@@ -68,6 +68,7 @@ mod note;
 mod opening;
 mod record;
 mod recovery;
+mod shares;
 mod snapshot;
 mod state;
 mod store;
@@ -84,6 +85,7 @@ pub use inspection::{InspectedLog, LogLayout, LogRead, inspect_log};
 pub use log::{LogSpace, StagingLog};
 pub use record::{LogChange, LogRecord};
 pub use recovery::{DamagedFile, LogFile, RecoveryReport};
+pub use shares::{LogShares, UserWrite};
 pub use snapshot::{SnapshotHeader, parse_snapshot};
 pub use state::{BodyCondition, BodyPlace, LogState};
 pub use store::{
@@ -92,8 +94,8 @@ pub use store::{
 };
 pub use tree::{
     AttributeSet, BodyId, ByteSource, DroppedBytes, EntryName, FileContent, Inode, InodeKind,
-    MovingDirectory, NameLag, NodeKind, SetMember, SpecialKind, SpecialNode, StoreBase, StorePath,
-    Tree, TreeChange, TreeError, TreePlace,
+    LogUsage, MovingDirectory, NameLag, NodeKind, SetMember, SpecialKind, SpecialNode, StoreBase,
+    StorePath, Tree, TreeChange, TreeError, TreePlace,
 };
 
 use alloc::vec::Vec;

@@ -28,8 +28,8 @@ use alloc::vec::Vec;
 use super::group::LogPlace;
 use super::state::{BodyCondition, BodyPlace, LogState};
 use super::tree::{
-    BodyId, EntryName, Extent, FileContent, Inode, InodeKind, MovingDirectory, NameLag, SetMember,
-    SpecialKind, SpecialNode, StoreLag, Tree, TreePlace,
+    BodyId, EntryName, Extent, FileContent, Inode, InodeKind, LogUsage, MovingDirectory, NameLag,
+    SetMember, SpecialKind, SpecialNode, StoreLag, Tree, TreePlace,
 };
 use super::{BLOCK, BODY_MAX, ClientId, Epoch, GroupNumber, InodeId, LogId, WallNs};
 use crate::base::{ByteReader, crc32c};
@@ -205,7 +205,8 @@ fn put_inode(bytes: &mut Vec<u8>, id: InodeId, inode: &Inode) {
     match &inode.kind {
         InodeKind::File(content) => {
             bytes.push(1);
-            let FileContent { size, version, shortened, backed, drained, extents } = content;
+            let FileContent { size, version, shortened, backed, drained, extents, logged: _ } =
+                content;
             put_words(bytes, &[*size, *version, *shortened, *backed]);
             put_words(bytes, &[*drained, extents.len() as u64]);
             for (start, extent) in extents {
@@ -269,7 +270,8 @@ fn read_state(rest: &mut ByteReader<'_>, inodes_max: u32) -> Option<LogState> {
     let highest = inodes.last_key_value().map_or(0, |(id, _): (&InodeId, _)| id.0);
     let places = places_of(&inodes);
     let lag = read_lag(rest)?;
-    let tree = Tree { inodes, next_inode, inodes_max, places, lag };
+    let usage = LogUsage::count(&inodes);
+    let tree = Tree { inodes, next_inode, inodes_max, places, lag, usage };
     let mut state = LogState { tree, bodies, clients, retired, time };
     (highest < next_inode.0 && count_live(&mut state)).then_some(state)
 }
@@ -380,7 +382,7 @@ fn read_content(rest: &mut ByteReader<'_>) -> Option<FileContent> {
     let (shortened, backed) = (rest.u64()?, rest.u64()?);
     let drained = rest.u64()?;
     let mut extents = BTreeMap::new();
-    let mut behind = 0;
+    let (mut behind, mut logged) = (0, 0);
     for _ in 0..rest.u64()? {
         let (start, end, made) = (rest.u64()?, rest.u64()?, rest.u64()?);
         let body = BodyId { group: GroupNumber(rest.u64()?), index: rest.u16()? };
@@ -390,10 +392,11 @@ fn read_content(rest: &mut ByteReader<'_>) -> Option<FileContent> {
             return None;
         }
         behind = end;
+        logged += end - start;
         extents.insert(start, Extent { end, body, skip, version: made });
     }
     let is_sound =
         version <= VERSION_MAX && shortened <= version && drained <= version && backed <= size;
-    let content = FileContent { size, version, shortened, backed, drained, extents };
+    let content = FileContent { size, version, shortened, backed, drained, extents, logged };
     is_sound.then_some(content)
 }

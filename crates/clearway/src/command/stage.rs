@@ -264,6 +264,11 @@ fn page(status: &MountStatus) -> String {
             ));
         }
     }
+    if status.users.len() > 1 {
+        for user in &status.users {
+            lines.push(format!("user     {}: {} in the log", user.uid, Bytes(user.log_bytes)));
+        }
+    }
     if let Some(why) = &status.stopped {
         lines.push(format!("stopped  {}", escaped(why)));
     }

@@ -57,7 +57,6 @@ use super::drain::{DrainEnd, DrainJob, DrainLimits, DrainOrder, DrainTarget};
 use super::tree::{Tree, TreePlace};
 use super::{GroupNumber, InodeId, LogError, LogState, TreeChange, WallNs};
 use crate::base::{Bytes, Class, LocalNs, Nanos};
-use crate::flow::ServiceShare;
 
 /// Names that are changed before their directories are synced, and that are decided at once.
 const BATCH: usize = 256;
@@ -77,8 +76,8 @@ pub struct StoreDrainConfig {
     pub pause: Nanos,
     /// Differences of each kind that are looked at between two steps, at least one.
     pub look: usize,
-    /// Shares of the classes; a class without one is not drained.
-    pub shares: Vec<(Class, ServiceShare)>,
+    /// Weights of the classes in each owner's share; a class without one is not drained.
+    pub weights: Vec<(Class, u32)>,
     /// The number of the last record of the log that a drain appended.
     pub recorded: u64,
 }
@@ -241,7 +240,7 @@ impl StoreDrain {
     pub fn new(config: StoreDrainConfig, tree: &Tree) -> Self {
         let mut order = DrainOrder::default();
         let limits = DrainLimits { files: config.files, pause: config.pause };
-        order.add_target(STORE, limits, &config.shares);
+        order.add_target(STORE, limits, &config.weights);
         let mut drain = Self {
             order,
             sweep: SweepState::NotBefore(LocalNs(0)),

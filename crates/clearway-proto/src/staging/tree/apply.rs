@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{
     AttributeSet, BodyId, DroppedBytes, EntryName, FileContent, Inode, InodeKind, LINKS_MAX,
     MODE_BITS, MovingDirectory, NodeKind, SIZE_MAX, TARGET_MAX, Tree, TreeChange, TreeError,
-    TreePlace, VALUE_MAX, XATTRS_MAX,
+    TreePlace, VALUE_MAX, XATTRS_MAX, usage,
 };
 use crate::staging::{GroupNumber, InodeId, WallNs};
 use alloc::collections::BTreeMap;
@@ -17,6 +17,18 @@ struct ChangeMark {
     group: GroupNumber,
 }
 
+/// Returns the inode whose bytes in the log, or whose owner, a change may change.
+const fn counted_inode(change: &TreeChange) -> Option<InodeId> {
+    match change {
+        TreeChange::Write { inode, .. }
+        | TreeChange::Truncate { inode, .. }
+        | TreeChange::Drained { inode, .. }
+        | TreeChange::Attributes { inode, .. }
+        | TreeChange::Forget { inode } => Some(*inode),
+        _ => None,
+    }
+}
+
 impl Tree {
     /// Makes `change` at `time`; `body` holds the bytes of a write. Bytes of bodies that no file
     /// has any more are added to `dropped`.
@@ -24,6 +36,22 @@ impl Tree {
     /// # Errors
     /// Why it cannot be made; the tree is as before.
     pub fn apply(
+        &mut self,
+        change: &TreeChange,
+        body: BodyId,
+        time: WallNs,
+        dropped: &mut Vec<DroppedBytes>,
+    ) -> Result<(), TreeError> {
+        let counted = counted_inode(change);
+        let charge_of = |tree: &Self| counted.and_then(|inode| usage::charge(tree.inode(inode)?));
+        let before = charge_of(self);
+        let outcome = self.apply_uncounted(change, body, time, dropped);
+        let after = charge_of(self);
+        self.usage.change(before, after);
+        outcome
+    }
+
+    fn apply_uncounted(
         &mut self,
         change: &TreeChange,
         body: BodyId,

@@ -75,9 +75,16 @@ pub struct FileContent {
     pub(crate) drained: u64,
     /// By first byte.
     pub(crate) extents: BTreeMap<u64, Extent>,
+    /// Bytes of all extents.
+    pub(crate) logged: u64,
 }
 
 impl FileContent {
+    /// Returns how many bytes lie in the log.
+    pub const fn logged(&self) -> u64 {
+        self.logged
+    }
+
     /// Returns the size in bytes.
     pub const fn size(&self) -> u64 {
         self.size
@@ -127,6 +134,7 @@ impl FileContent {
                 continue;
             }
             dropped.push(DroppedBytes { body: extent.body, bytes: (high - low) as u32 });
+            self.logged -= high - low;
             self.extents.remove(&start);
             if start < low {
                 self.extents.insert(start, Extent { end: low, ..extent });
@@ -150,6 +158,7 @@ impl FileContent {
         self.cut(offset, end, dropped);
         self.version += 1;
         self.extents.insert(offset, Extent { end, body, skip: 0, version: self.version });
+        self.logged += u64::from(length);
         self.size = self.size.max(end);
     }
 
@@ -175,11 +184,13 @@ impl FileContent {
         if version > self.version || version < self.shortened || size > self.size {
             return Err(TreeError::Superseded);
         }
+        let logged = &mut self.logged;
         self.extents.retain(|start, extent| {
             let is_drained = extent.version <= version;
             if is_drained {
-                let bytes = (extent.end - start) as u32;
-                dropped.push(DroppedBytes { body: extent.body, bytes });
+                let bytes = extent.end - start;
+                dropped.push(DroppedBytes { body: extent.body, bytes: bytes as u32 });
+                *logged -= bytes;
             }
             !is_drained
         });

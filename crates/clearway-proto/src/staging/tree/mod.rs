@@ -24,12 +24,14 @@ mod apply;
 mod content;
 mod fault;
 mod lag;
+mod usage;
 
 pub(super) use content::Extent;
 pub use content::{BodyId, ByteSource, DroppedBytes, FileContent};
 pub use fault::TreeError;
 pub(super) use lag::StoreLag;
 pub use lag::{MovingDirectory, NameLag, SetMember, StoreBase, StorePath, TreePlace};
+pub use usage::LogUsage;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -370,6 +372,7 @@ pub struct Tree {
     pub(super) places: BTreeMap<InodeId, BTreeSet<TreePlace>>,
     /// What the backing store does not have yet.
     pub(super) lag: StoreLag,
+    pub(super) usage: LogUsage,
 }
 
 impl Tree {
@@ -391,13 +394,18 @@ impl Tree {
         };
         let inodes = BTreeMap::from([(InodeId::ROOT, root)]);
         let next_inode = InodeId(InodeId::ROOT.0 + 1);
-        let (places, lag) = (BTreeMap::new(), StoreLag::default());
-        Self { inodes, next_inode, inodes_max, places, lag }
+        let (places, lag, usage) = (BTreeMap::new(), StoreLag::default(), LogUsage::default());
+        Self { inodes, next_inode, inodes_max, places, lag, usage }
     }
 
     /// Returns the least number that a new inode can have.
     pub const fn next_inode(&self) -> InodeId {
         self.next_inode
+    }
+
+    /// Returns how much of the log the files of each user take.
+    pub const fn log_usage(&self) -> &LogUsage {
+        &self.usage
     }
 
     /// Returns how many inodes there are.

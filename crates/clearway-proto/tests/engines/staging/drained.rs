@@ -11,10 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use clearway_proto::base::{
-    BitsPerSec, Bytes, Class, LocalNs, Nanos, RandomKey, RandomStream, xxh3,
-};
-use clearway_proto::flow::ServiceShare;
+use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, RandomKey, RandomStream, xxh3};
 use clearway_proto::staging::{
     ClientId, CopyPiece, DrainNotice, DrainPolicy, DrainWish, EntryName, FileContent, GroupNumber,
     InodeId, InodeKind, LogCommand, LogError, LogEvent, LogId, LogOrigin, LogState, NodeKind,
@@ -90,14 +87,13 @@ pub(super) struct DrainedTrial {
 }
 
 fn drain_config(pass: u64, look: usize, recorded: u64) -> StoreDrainConfig {
-    let share = ServiceShare { reservation: BitsPerSec(0), weight: 1, limit: None };
     StoreDrainConfig {
         files: 3,
         names: 4,
         pass: Bytes(pass),
         pause: Nanos::from_millis(10),
         look,
-        shares: vec![(Class::Bulk, share), (Class::Scavenger, share)],
+        weights: vec![(Class::Bulk, 1), (Class::Scavenger, 1)],
         recorded,
     }
 }

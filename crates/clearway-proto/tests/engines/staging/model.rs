@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use clearway_proto::staging::{
-    ByteSource, InodeId, InodeKind, LogState, NodeKind, SpecialNode, TreeChange,
+    ByteSource, InodeId, InodeKind, LogState, LogUsage, NodeKind, SpecialNode, TreeChange,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -232,7 +232,7 @@ impl ModelTree {
         if ours != theirs {
             return Err(format!("inodes {theirs:?} in place of {ours:?}"));
         }
-        let mut names = BTreeMap::new();
+        let (mut names, mut logged) = (BTreeMap::new(), BTreeMap::new());
         for (id, inode) in state.tree().inodes() {
             let node = &self.nodes[&id.0];
             let xattrs: BTreeMap<Vec<u8>, Vec<u8>> = inode
@@ -253,6 +253,9 @@ impl ModelTree {
                 (InodeKind::Special(found), ModelKind::Special(made)) if found == made => {}
                 (InodeKind::File(content), ModelKind::File(bytes)) => {
                     let sources = content.sources(0, content.size());
+                    let in_log = |source| matches!(source, ByteSource::Log { .. });
+                    let in_log = sources.iter().filter(|(_, source)| in_log(*source));
+                    *logged.entry(node.owner.0).or_insert(0) += in_log.map(|(n, _)| n).sum::<u64>();
                     let found = read(&sources, backing.get(&id.0), body)?;
                     if found != **bytes {
                         let at = found.iter().zip(bytes.iter()).position(|(a, b)| a != b);
@@ -262,6 +265,10 @@ impl ModelTree {
                 }
                 _ => return Err(format!("inode {} is something else", id.0)),
             }
+        }
+        let usage = state.tree().log_usage();
+        if *usage != LogUsage::from_owners(logged) {
+            return Err(format!("users have {usage:?} in the log"));
         }
         if names == self.names { Ok(()) } else { Err(format!("names are {names:?}")) }
     }

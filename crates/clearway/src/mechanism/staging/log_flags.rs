@@ -49,6 +49,7 @@ impl LogFlags {
             class: self.class,
             rules: self.rules.clone(),
             store_patience: Duration::from_secs(self.store_patience),
+            shares: None,
         }
     }
 

@@ -88,6 +88,11 @@ const CLASS_BYTES: MetricTitle = MetricTitle {
     help: "Bytes of files in the log, by the class of their traffic.",
     unit: MetricUnit::Bytes,
 };
+const USER_BYTES: MetricTitle = MetricTitle {
+    name: "staging_user",
+    help: "Bytes of files in the log, by the user that owns them.",
+    unit: MetricUnit::Bytes,
+};
 const CLASS_FILES: MetricTitle = MetricTitle {
     name: "staging_class_files",
     help: "Files that the store does not have as they are, by the class of their traffic.",
@@ -200,6 +205,11 @@ fn write_status(status: &MountStatus, sheet: &mut MetricSheet<'_>) -> fmt::Resul
     };
     sheet.gauges(&CLASS_BYTES, by_class(&status.class_bytes))?;
     sheet.gauges(&CLASS_FILES, by_class(&status.class_files))?;
+    let users = status.users.iter();
+    sheet.gauges(
+        &USER_BYTES,
+        users.map(|user| (label("uid", &user.uid.to_string()), user.log_bytes)),
+    )?;
     sheet.gauge(&LAG, status.lag)?;
     let states = [
         ("idle", DrainState::Idle),

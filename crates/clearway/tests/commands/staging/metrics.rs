@@ -56,6 +56,10 @@ fn agree(scraped: &Scraped, status: &serde_json::Value) -> bool {
     let classes = ["control", "low-latency", "best-effort", "bulk", "scavenger"];
     figures.iter().all(|(name, value)| scraped.get(name) == *value)
         && scraped.get("staging_sync_seconds_count") == syncs
+        && status["users"].as_array().expect("a list").iter().all(|user| {
+            let name = format!("staging_user_bytes{{uid=\"{}\"}}", user["uid"]);
+            user["log_bytes"].as_f64() == Some(scraped.get(&name))
+        })
         && classes.iter().all(|class| {
             let figures = [
                 ("staging_class_bytes", "class_bytes"),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::channel;
 
+use super::drained::{comes, status};
 use super::{PROGRAM, StagingPlace, error_of, staged};
 use crate::scraped::{Scraped, address};
 
@@ -33,7 +34,7 @@ impl ServedPlace {
         }
         let mut served =
             Self { place, server: None, address: "127.0.0.1:0".to_owned(), metrics: String::new() };
-        served.start();
+        served.start(&[]);
         Some(served)
     }
 
@@ -47,8 +48,9 @@ impl ServedPlace {
         command
     }
 
-    fn start(&mut self) {
-        let mut server = self.serve().stderr(Stdio::piped()).spawn().expect("the program");
+    fn start(&mut self, more: &[&str]) {
+        let mut server =
+            self.serve().args(more).stderr(Stdio::piped()).spawn().expect("the program");
         let mut lines = BufReader::new(server.stderr.take().expect("piped")).lines();
         let serving = lines.by_ref().map_while(Result::ok).find(|line| line.contains(" at "));
         let serving = serving.expect("a server that says where it is");
@@ -187,7 +189,7 @@ fn serve__a_server_that_is_killed_loses_nothing_and_its_mounts_go_on() {
             step.recv().expect("a writer");
         }
         served.kill();
-        served.start();
+        served.start(&[]);
     }
     drop(stop);
     let count = writer.join().expect("no write failed");
@@ -198,7 +200,7 @@ fn serve__a_server_that_is_killed_loses_nothing_and_its_mounts_go_on() {
     drop(unlinked);
     served.umount("mnt");
     served.kill();
-    served.start();
+    served.start(&[]);
     assert!(served.mount("other", ""));
     let directory = served.place.path("other");
     let log = fs::read(directory.join("log")).expect("read");
@@ -242,6 +244,45 @@ fn serve__a_mount_that_is_killed_loses_no_more_than_what_was_not_synced() {
     }
     let bytes = fs::read(other.join("open")).expect("read");
     assert!(bytes == [1; 5000] || bytes == [2; 5000], "one of both writes");
+    served.umount("other");
+}
+
+/// Writes this many MiB to a new file of a user, and syncs it.
+fn write_owned(path: &Path, uid: u32, mib: usize) -> std::io::Result<()> {
+    let file = File::create(path)?;
+    std::os::unix::fs::fchown(&file, Some(uid), None)?;
+    (0..mib).try_for_each(|at| file.write_all_at(&vec![uid as u8; 1 << 20], (at as u64) << 20))?;
+    file.sync_all()
+}
+
+#[test]
+fn quota__a_user_waits_for_the_drain_or_is_refused_and_others_are_not() {
+    let Some(mut served) = ServedPlace::new() else { return };
+    served.kill();
+    served.start(&["--user-quota", "8MiB"]);
+    if !nix::unistd::geteuid().is_root() || !served.mount("mnt", "") || !served.mount("other", "") {
+        return;
+    }
+    let place = &served.place;
+    let on = |name: &str| place.on_mount(name);
+    let other = |name: &str| place.path("other").join(name);
+    // More than the quota: the drain makes space for it.
+    write_owned(&on("drained"), 1001, 40).expect("written");
+    staged(&["wait", "--until", "stored"], &[&place.path("mnt")]);
+    // What the drain leaves out stays in the log.
+    place.hide_store();
+    write_owned(&on("kept"), 1001, 8).expect("written");
+    staged(&["cancel"], &[&on("kept")]);
+    place.show_store();
+    assert!(comes(|| status(place)["drain"] == "idle"));
+    let refused = write_owned(&on("more"), 1001, 1).expect_err("beyond the quota");
+    assert_eq!(refused.raw_os_error(), Some(nix::errno::Errno::EDQUOT as i32), "{refused}");
+    write_owned(&other("bob"), 1002, 7).expect("written");
+    let found = status(place);
+    assert_eq!(found["users"][0], serde_json::json!({ "uid": 1001, "log_bytes": 8 << 20 }));
+    fs::remove_file(on("kept")).expect("removed");
+    write_owned(&on("more"), 1001, 7).expect("written");
+    served.umount("mnt");
     served.umount("other");
 }
 

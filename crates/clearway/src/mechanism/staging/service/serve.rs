@@ -17,6 +17,8 @@ use clap::Args;
 use clearway_fs::mount::{LogOptions, Reporter};
 use clearway_fs::network::server::{ClientAcceptor, StagingServer};
 use clearway_fs::network::{ClientName, SERVER_RANK, User};
+use clearway_proto::base::Bytes;
+use clearway_proto::staging::LogShares;
 use clearway_runtime::door::{KeyedListener, Limits, Visitor};
 use clearway_runtime::keys::JobSecret;
 use clearway_runtime::launch::escaped;
@@ -67,6 +69,10 @@ pub(crate) struct ServeFlags {
     user_keys: Vec<UserKey>,
     #[command(flatten)]
     log: LogFlags,
+    /// Let the files of one user take at most this much of the log until they are drained [default:
+    /// no fixed limit, but the last eighth of the log is for users with less than their part].
+    #[arg(long, value_name = "BYTES")]
+    user_quota: Option<Bytes>,
     /// Serve metrics of the server for Prometheus over HTTP, at a port of the loopback address, or
     /// at ADDR:PORT. There is no authentication: all that reach the address can read them [default:
     /// none].
@@ -163,7 +169,8 @@ pub(crate) fn serve(flags: &ServeFlags) -> Result<Exit> {
         eprintln!("clearway: {}", escaped(sentence));
     });
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for signals")?;
-    let options = flags.log.options(&flags.data, &flags.backing);
+    let shares = Some(LogShares { quota: flags.user_quota });
+    let options = LogOptions { shares, ..flags.log.options(&flags.data, &flags.backing) };
     let metrics = MetricsListener::bind(flags.metrics)?;
     let service = Service::open(flags.listen, keys, &options, &reporter)?;
     eprintln!("clearway: serving {} at {}", flags.data.display(), service.address);
