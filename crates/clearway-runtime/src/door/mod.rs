@@ -18,7 +18,7 @@
 mod link;
 mod places;
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -88,12 +88,14 @@ pub struct KeyedListener {
     limits: Limits,
 }
 
-/// Holds the connection of a visitor that has not shown anything yet.
+/// Holds the connection of a visitor that has not shown anything yet. Where it has to be introduced
+/// before its proof, it is read and written to in the clear; all of that, the proof included, is
+/// done within [`Limits::greeting`].
 #[derive(Debug)]
 pub struct Visitor {
     stream: TcpStream,
     from: SocketAddr,
-    greeting: Duration,
+    input: Greeting,
     place: PendingVisitor,
 }
 
@@ -126,7 +128,8 @@ impl KeyedListener {
                 continue;
             };
             let Some(place) = places.enter(&stream, from.ip()) else { continue };
-            let visitor = Visitor { stream, from, greeting: self.limits.greeting, place };
+            let Ok(input) = Greeting::new(&stream, self.limits.greeting) else { continue };
+            let visitor = Visitor { stream, from, input, place };
             let receive = receive.clone();
             // Without a thread the visitor is turned away, and its place is free again.
             let _ =
@@ -152,6 +155,22 @@ impl Visitor {
         &self.stream
     }
 
+    /// Returns whether it begins with `magic`, which is read then; anything else is left for the
+    /// proof.
+    ///
+    /// # Errors
+    /// The connection broke, or the visitor says nothing in time.
+    pub fn begins_with(&mut self, magic: &[u8; 16]) -> Result<bool, DoorError> {
+        let mut begun = Vec::new();
+        let wanted = magic.len() as u64;
+        self.input.by_ref().take(wanted).read_to_end(&mut begun).map_err(DoorError::Unspoken)?;
+        let is_same = begun == magic;
+        if !is_same {
+            self.input.unread = begun;
+        }
+        Ok(is_same)
+    }
+
     /// Hears its proof and gives one, as [`answer`] does, within [`Limits::greeting`].
     ///
     /// # Errors
@@ -174,36 +193,68 @@ impl Visitor {
         protocol: &HandshakeLabels,
         secret_of: impl FnOnce(u64) -> Option<Vec<u8>>,
     ) -> Result<Option<(SealedSender, SealedReceiver, VisitorPlace)>, DoorError> {
-        let Self { stream, greeting, mut place, .. } = self;
-        let until = Arc::new(Mutex::new(Some(Instant::now() + greeting)));
-        let input = Greeting {
-            stream: stream.try_clone().map_err(DoorError::Unspoken)?,
-            until: until.clone(),
-        };
-        let link =
-            answer_if((Box::new(input), Box::new(stream)), protocol, secret_of, || place.admit())?;
+        let Self { stream, input, mut place, .. } = self;
+        let until = input.until.clone();
+        let heard = stream.try_clone().map_err(DoorError::Unspoken)?;
+        let ends: StreamEnds = (Box::new(input), Box::new(stream));
+        let link = answer_if(ends, protocol, secret_of, || place.admit())?;
         if let Ok(mut until) = until.lock() {
             *until = None;
         }
+        // From now on the limit is what the owner of the connection sets.
+        heard.set_read_timeout(None).map_err(DoorError::Unspoken)?;
         Ok(link.map(|(speaker, listener)| (speaker, listener, VisitorPlace { _place: place })))
+    }
+}
+
+impl Read for Visitor {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.input.read(bytes)
+    }
+}
+
+impl Write for Visitor {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
     }
 }
 
 /// The input from a visitor. Until the visitor has shown that it knows the secret, a read has a
 /// time limit.
+#[derive(Debug)]
 struct Greeting {
     stream: TcpStream,
+    /// What was read and belongs to the proof.
+    unread: Vec<u8>,
     until: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Greeting {
+    fn new(stream: &TcpStream, time: Duration) -> io::Result<Self> {
+        let until = Arc::new(Mutex::new(Some(Instant::now() + time)));
+        Ok(Self { stream: stream.try_clone()?, unread: Vec::new(), until })
+    }
 }
 
 impl Read for Greeting {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let until = self.until.lock().map(|until| *until).unwrap_or_default();
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        if left == Some(Duration::ZERO) {
-            return Err(io::ErrorKind::TimedOut.into());
+        if !self.unread.is_empty() {
+            let count = self.unread.as_slice().read(bytes)?;
+            self.unread.drain(..count);
+            return Ok(count);
         }
-        self.stream.set_read_timeout(left)?;
+        let until = self.until.lock().map(|until| *until).unwrap_or_default();
+        if let Some(until) = until {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.stream.set_read_timeout(Some(left))?;
+        }
         self.stream.read(bytes)
     }
 }
@@ -221,8 +272,8 @@ mod tests {
         let mut caller = TcpStream::connect(listener.local_addr().expect("bound")).expect("let in");
         let (stream, _) = listener.accept().expect("a caller");
         caller.write_all(b"abc").expect("sent");
-        let until = Arc::new(Mutex::new(Some(Instant::now() + Duration::from_secs(600))));
-        let mut greeting = Greeting { stream, until: until.clone() };
+        let mut greeting = Greeting::new(&stream, Duration::from_secs(600)).expect("a duplicate");
+        let until = greeting.until.clone();
         let mut byte = [0];
         greeting.read_exact(&mut byte).expect("in time");
         *until.lock().expect("no fault") = Some(Instant::now());
@@ -230,6 +281,65 @@ mod tests {
         *until.lock().expect("no fault") = None;
         greeting.read_exact(&mut byte).expect("as long as it takes");
         assert_eq!(byte, *b"b");
+    }
+
+    const PROTOCOL: HandshakeLabels =
+        HandshakeLabels { magic: *b"a test of doors\n", message_max: 1000 };
+    const SECRET: &[u8] = b"sixteen bytes at least";
+    const LIMITS: Limits =
+        Limits { strangers: 4, each: 4, guests: 4, greeting: Duration::from_secs(60) };
+
+    /// Lets in one visitor, which `caller` is; returns both.
+    fn one_visitor() -> (TcpStream, Visitor) {
+        let door = KeyedListener::open("127.0.0.1:0", LIMITS).expect("a port");
+        let address = door.address().expect("bound");
+        let (came, visitors) = channel();
+        // The thread ends with the tests: a door has no end.
+        thread::spawn(move || door.serve(move |visitor| came.send(visitor).expect("the test")));
+        let caller = TcpStream::connect(address).expect("let in");
+        (caller, visitors.recv().expect("one came"))
+    }
+
+    fn ends_of(stream: TcpStream) -> StreamEnds {
+        (Box::new(stream.try_clone().expect("two ends")), Box::new(stream))
+    }
+
+    #[test]
+    fn begins_with__what_is_not_the_magic_is_left_for_the_proof() {
+        let (caller, mut visitor) = one_visitor();
+        let calls = thread::spawn(move || call(ends_of(caller), &PROTOCOL, 7, SECRET));
+        assert!(!visitor.begins_with(b"an introduction\n").expect("heard"));
+        assert!(visitor.answer(&PROTOCOL, SECRET).expect("agreed").is_some());
+        assert!(calls.join().expect("no panic").is_ok());
+    }
+
+    #[test]
+    fn begins_with__an_introduction_is_in_the_clear_and_the_proof_comes_behind_it() {
+        let (mut caller, mut visitor) = one_visitor();
+        let calls = thread::spawn(move || {
+            caller.write_all(b"an introduction\nshe").expect("sent");
+            let mut word = [0; 2];
+            caller.read_exact(&mut word).expect("heard");
+            (word, call(ends_of(caller), &PROTOCOL, 7, SECRET).is_ok())
+        });
+        assert!(visitor.begins_with(b"an introduction\n").expect("heard"));
+        let mut word = [0; 3];
+        visitor.read_exact(&mut word).expect("heard");
+        visitor.write_all(b"he").expect("sent");
+        assert!(visitor.answer(&PROTOCOL, SECRET).expect("agreed").is_some());
+        assert_eq!((word, calls.join().expect("no panic")), (*b"she", (*b"he", true)));
+    }
+
+    #[test]
+    fn answer__a_guest_that_says_nothing_more_is_heard_as_long_as_its_host_likes() {
+        let (caller, visitor) = one_visitor();
+        let stream = visitor.stream().try_clone().expect("the same");
+        let calls = thread::spawn(move || call(ends_of(caller), &PROTOCOL, 7, SECRET));
+        let guest = visitor.answer(&PROTOCOL, SECRET).expect("agreed").expect("called");
+        let (_sender, mut receiver, _place) = guest;
+        let _silent = calls.join().expect("no panic").expect("agreed");
+        stream.set_read_timeout(Some(Duration::from_millis(1))).expect("set");
+        assert!(matches!(receiver.receive(), Err(DoorError::Unspoken(_))));
     }
 
     #[test]

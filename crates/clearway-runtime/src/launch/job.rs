@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use clearway_proto::base::Rank;
 
-use super::munge::{self, MungeDaemon};
+use super::munge;
 use super::placeholder::PlaceholderShell;
 use super::rendezvous::frame::MemberKey;
 use super::send::say_line;
 use super::{EXCHANGE_MAX, JobEndAction, JoinMethod, JoinedJob, LaunchError, calls};
+use crate::munge::MungeDaemon;
 
 /// The pause between the last words of a rank and its abort. Hydra ends the ranks that it runs at
 /// once and drops what it has not read: without the pause 3 of 40 sentences were lost on a busy
@@ -192,13 +193,13 @@ impl Job {
         &mut self,
         own: &[u8],
     ) -> Result<(Vec<Vec<u8>>, Credential), LaunchError> {
-        let Some(munge) = MungeDaemon::find() else {
+        let Some(daemon) = MungeDaemon::find() else {
             let all = self.exchange(own)?;
             (0..).zip(&all).try_for_each(|(rank, bytes)| munge::expect_plain(rank, bytes))?;
             return Ok((all, Credential::Nobody));
         };
-        let credentials = self.exchange(&munge.seal(self.rank.0, own)?)?;
-        let open = |(rank, credential): (u32, &Vec<u8>)| munge.open(rank, credential);
+        let credentials = self.exchange(&munge::seal(&daemon, self.rank.0, own)?)?;
+        let open = |(rank, credential): (u32, &Vec<u8>)| munge::open(&daemon, rank, credential);
         let all = (0..).zip(&credentials).map(open).collect::<Result<_, _>>()?;
         Ok((all, Credential::Munge))
     }

@@ -52,6 +52,7 @@ pub use here::{HereOptions, StandardInput, start_here};
 pub use job::{Credential, Job, ProgramShare};
 pub use remote::{ExitReason, RemoteProcess, quoted, ssh_command};
 pub use send::RemoteInput;
+pub(crate) use send::send_all;
 pub use start::{SshOptions, start_apart_over_ssh, start_over_ssh};
 pub use started_job::StartedJob;
 

@@ -23,7 +23,7 @@ pub(super) fn send(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
 }
 
 /// Sends all of `bytes`.
-pub(super) fn send_all(socket: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn send_all(socket: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     let socket = socket.as_fd();
     while !bytes.is_empty() {
         match send(socket, bytes) {

@@ -22,6 +22,7 @@ use clearway_fs::control::{ControlRequest, ControlResponse};
 use clearway_fs::mount::{MountOptions, Mounted, Reporter, Unmounter, is_left_behind, unmount};
 use clearway_fs::network::mount::{RemoteMountOptions, RemoteMounted};
 use clearway_runtime::launch::escaped;
+use clearway_runtime::munge::{MungeDaemon, SOCKET};
 use clearway_wires::RemoteTransport;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -31,7 +32,7 @@ use signal_hook::iterator::Signals;
 use super::mount_copies;
 use crate::mechanism::staging::log_flags::LogFlags;
 use crate::mechanism::staging::metrics::{MountMetrics, RemoteMountMetrics};
-use crate::mechanism::staging::service::{MountConnector, ServerAddress};
+use crate::mechanism::staging::service::{MountConnector, MountProof, ServerAddress};
 use crate::run::exit::Exit;
 use crate::run::key_file;
 use crate::run::metrics::{MetricSource, MetricsAddress, MetricsListener};
@@ -59,9 +60,14 @@ pub(crate) struct MountFlags {
     /// `SERVER[:PORT][:/TREE] DIRECTORY`: port 27183 and the root of its tree are the defaults.
     #[arg(value_name = "[SERVER] DIRECTORY", required = true, num_args = 1..=2)]
     places: Vec<PathBuf>,
-    /// Read the key from this file; the server must accept it. Needed without --local.
-    #[arg(long, value_name = "FILE", conflicts_with = "local")]
+    /// Read the key from this file; the server must accept it. This or --munge is needed without
+    /// --local.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["local", "munge"])]
     key: Option<PathBuf>,
+    /// Prove by munge, instead of a key, which user mounts; the server needs --munge, and must run as
+    /// root or as the same user. munged listens at SOCKET [default: /run/munge/munge.socket.2].
+    #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = SOCKET, conflicts_with = "local")]
+    munge: Option<PathBuf>,
     /// Carry the data to the server over this wire.
     #[arg(long, value_enum, default_value_t = ServerWire::Udp, conflicts_with = "local")]
     wire: ServerWire,
@@ -135,6 +141,17 @@ impl MountFlags {
             ),
         }
     }
+
+    /// Returns what shows a server whose mount this is.
+    fn proof(&self) -> Result<MountProof> {
+        match (&self.key, &self.munge) {
+            (Some(file), _) => Ok(MountProof::Key(key_file::key(file)?)),
+            (None, Some(socket)) => Ok(MountProof::Munge(MungeDaemon::at(socket)?)),
+            (None, None) => {
+                bail!("name the file of the server's key with --key FILE, or use --munge")
+            }
+        }
+    }
 }
 
 /// A mount that works.
@@ -158,8 +175,7 @@ impl Serving {
                         "--class and --rule belong to the server: set them there, or use `clearway stage set-class`"
                     );
                 }
-                let key =
-                    flags.key.as_ref().context("name the file of the server's key with --key")?;
+                let proof = flags.proof()?;
                 let far = match flags.wire {
                     ServerWire::Udp => RemoteTransport::Udp,
                     ServerWire::Ofi => RemoteTransport::Ofi,
@@ -171,7 +187,7 @@ impl Serving {
                     memory: flags.log.memory.0,
                     patience: flags.patience.map(Duration::from_secs),
                 };
-                let connector = Box::new(MountConnector::new(server, key_file::key(key)?, far));
+                let connector = Box::new(MountConnector::new(server, proof, far));
                 Ok(Self::Remote(RemoteMounted::open(&options, connector, reporter)?))
             }
         }

@@ -7,6 +7,7 @@ mod hung;
 mod job;
 mod kills;
 mod metrics;
+mod munge;
 mod served;
 mod slurm_scripts;
 

@@ -16,6 +16,8 @@ use crate::scraped::{Scraped, address};
 pub(super) struct ServedPlace {
     pub(super) place: StagingPlace,
     server: Option<Child>,
+    /// Options of the server beside those of all.
+    options: Vec<String>,
     /// Where it listens, once it was started.
     pub(super) address: String,
     /// Where its metrics are.
@@ -25,6 +27,11 @@ pub(super) struct ServedPlace {
 impl ServedPlace {
     /// Starts a server; `None`, and says why, where nothing can be mounted.
     pub(super) fn new() -> Option<Self> {
+        Self::with_options(Vec::new())
+    }
+
+    /// Does the same with more options.
+    pub(super) fn with_options(options: Vec<String>) -> Option<Self> {
         let place = StagingPlace::new()?;
         fs::create_dir(place.path("other")).expect("a directory");
         for name in ["key", "wrong"] {
@@ -32,9 +39,9 @@ impl ServedPlace {
             fs::write(&key, format!("a key of more than sixteen bytes: {name}")).expect("written");
             fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("set");
         }
-        let mut served =
-            Self { place, server: None, address: "127.0.0.1:0".to_owned(), metrics: String::new() };
-        served.start(&[]);
+        let (address, metrics) = ("127.0.0.1:0".to_owned(), String::new());
+        let mut served = Self { place, server: None, options, address, metrics };
+        served.start();
         Some(served)
     }
 
@@ -44,13 +51,12 @@ impl ServedPlace {
         command.args(["--metrics", "127.0.0.1:0"]);
         command.arg("--data").arg(self.place.path("log"));
         command.arg("--backing").arg(self.place.path("store"));
-        command.arg("--key").arg(self.place.path("key"));
+        command.arg("--key").arg(self.place.path("key")).args(&self.options);
         command
     }
 
-    fn start(&mut self, more: &[&str]) {
-        let mut server =
-            self.serve().args(more).stderr(Stdio::piped()).spawn().expect("the program");
+    pub(super) fn start(&mut self) {
+        let mut server = self.serve().stderr(Stdio::piped()).spawn().expect("the program");
         let mut lines = BufReader::new(server.stderr.take().expect("piped")).lines();
         let serving = lines.by_ref().map_while(Result::ok).find(|line| line.contains(" at "));
         let serving = serving.expect("a server that says where it is");
@@ -62,7 +68,7 @@ impl ServedPlace {
         self.server = Some(server);
     }
 
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         let mut server = self.server.take().expect("a server");
         server.kill().expect("killed");
         server.wait().expect("ended");
@@ -189,7 +195,7 @@ fn serve__a_server_that_is_killed_loses_nothing_and_its_mounts_go_on() {
             step.recv().expect("a writer");
         }
         served.kill();
-        served.start(&[]);
+        served.start();
     }
     drop(stop);
     let count = writer.join().expect("no write failed");
@@ -200,7 +206,7 @@ fn serve__a_server_that_is_killed_loses_nothing_and_its_mounts_go_on() {
     drop(unlinked);
     served.umount("mnt");
     served.kill();
-    served.start(&[]);
+    served.start();
     assert!(served.mount("other", ""));
     let directory = served.place.path("other");
     let log = fs::read(directory.join("log")).expect("read");
@@ -257,9 +263,8 @@ fn write_owned(path: &Path, uid: u32, mib: usize) -> std::io::Result<()> {
 
 #[test]
 fn quota__a_user_waits_for_the_drain_or_is_refused_and_others_are_not() {
-    let Some(mut served) = ServedPlace::new() else { return };
-    served.kill();
-    served.start(&["--user-quota", "8MiB"]);
+    let quota = ["--user-quota", "8MiB"].map(str::to_owned).to_vec();
+    let Some(served) = ServedPlace::with_options(quota) else { return };
     if !nix::unistd::geteuid().is_root() || !served.mount("mnt", "") || !served.mount("other", "") {
         return;
     }

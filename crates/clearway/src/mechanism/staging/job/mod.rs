@@ -39,7 +39,7 @@ use clearway_fs::mount::Reporter;
 use clearway_runtime::launch::{LauncherUse, ProgramShare, escaped};
 
 use super::log_flags::LogFlags;
-use super::service::{AcceptedKey, Service};
+use super::service::{AcceptedClients, Service};
 use crate::run::exit::{Exit, exit_of};
 use crate::run::job::{CoordinatedJob, Follower, JobRole, JobSpec, join_or_start};
 use coordinator::{TaskCoordinator, TaskPlace};
@@ -156,8 +156,8 @@ fn serve_tasks(
     let reporter: Reporter =
         Arc::new(|sentence: &str| eprintln!("clearway: {}", escaped(sentence)));
     let options = flags.log.options(&flags.data, &flags.backing);
-    let key = AcceptedKey::for_hosts(secret.clone().into_bytes())?;
-    let service = Service::open(SocketAddrV4::new(address, 0), vec![key], &options, &reporter)?;
+    let hosts_of_job = AcceptedClients::hosts(secret.clone().into_bytes())?;
+    let service = Service::open(SocketAddrV4::new(address, 0), hosts_of_job, &options, &reporter)?;
     let (own, other) = UnixStream::pair().context("cannot connect to the own task")?;
     let copy = |stream: &UnixStream| stream.try_clone().context("cannot duplicate a connection");
     let spec = TaskSpec {

@@ -31,7 +31,7 @@ use clearway_wires::hexadecimal::digits_of;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::super::service::{MountConnector, ServerAddress};
+use super::super::service::{MountConnector, MountProof, ServerAddress};
 use super::TaskSpec;
 use crate::run::exit::Exit;
 use crate::run::rank_process::SECRET_VARIABLE;
@@ -118,7 +118,8 @@ fn open(flags: &NodeMountFlags) -> Result<RemoteMounted> {
         // The server ends with the job.
         patience: None,
     };
-    let connector = Box::new(MountConnector::new(server, secret, RemoteTransport::Udp));
+    let connector =
+        Box::new(MountConnector::new(server, MountProof::Key(secret), RemoteTransport::Udp));
     Ok(RemoteMounted::open(&options, connector, &reporter)?)
 }
 

@@ -10,11 +10,13 @@ use clearway_fs::network::connection::{ConnectError, ServerConnection, ServerCon
 use clearway_fs::network::{CLIENT_RANK, ClientName};
 use clearway_runtime::door::{self, DoorError, SealedReceiver, SealedSender};
 use clearway_runtime::keys::{self, JobSecret};
+use clearway_runtime::munge::MungeDaemon;
 use clearway_wires::{RankPort, RemoteTransport};
 
 use super::message::{
     Join, Joined, PROTOCOL, Welcome, key_pair, next, port_request, send, sentence, wire_setup,
 };
+use super::munge;
 use super::serve::PORT;
 use crate::run::job::tune;
 
@@ -64,10 +66,18 @@ impl std::fmt::Display for ServerAddress {
     }
 }
 
+/// How a mount shows a server whose it is.
+pub(crate) enum MountProof {
+    /// With a key that the server knows.
+    Key(Vec<u8>),
+    /// With credentials of this host's munge, for the user of this process.
+    Munge(MungeDaemon),
+}
+
 /// Connects a mount to its server, each time as the same client.
 pub(crate) struct MountConnector {
     server: ServerAddress,
-    secret: Vec<u8>,
+    proof: MountProof,
     far: RemoteTransport,
     /// The client, once the server said whose key it is.
     client: Option<ClientName>,
@@ -86,9 +96,9 @@ impl From<anyhow::Error> for Failure {
 }
 
 impl MountConnector {
-    /// Creates a connector with a key that the server knows.
-    pub(crate) fn new(server: ServerAddress, secret: Vec<u8>, far: RemoteTransport) -> Self {
-        Self { server, secret, far, client: None }
+    /// Creates a connector for a server that accepts the proof.
+    pub(crate) fn new(server: ServerAddress, proof: MountProof, far: RemoteTransport) -> Self {
+        Self { server, proof, far, client: None }
     }
 
     fn open(&self) -> Result<TcpStream> {
@@ -111,26 +121,50 @@ impl MountConnector {
         }
     }
 
+    /// Returns the secret of this end and the server, which munge carries there if there is no key.
+    fn shared_secret(&self, mut stream: &TcpStream) -> Result<Vec<u8>> {
+        match &self.proof {
+            MountProof::Key(secret) => Ok(secret.clone()),
+            MountProof::Munge(daemon) => {
+                let own = nix::unistd::geteuid().as_raw();
+                munge::introduce(&mut stream, own, |bytes, reader| daemon.seal(bytes, reader))
+                    .with_context(|| format!("the server {}", self.server))
+            }
+        }
+    }
+
     /// Shows the server that this end has a key, and sees that the server has it too.
     fn greet(&self, stream: &TcpStream) -> Result<(SealedSender, SealedReceiver), Failure> {
+        let secret = self.shared_secret(stream)?;
         let copy = || stream.try_clone().context("cannot duplicate the connection");
         let (input, output) = (copy()?, copy()?);
-        let name = JobSecret::new(self.secret.clone()).map_err(|why| anyhow!(why))?.identifier();
+        let name = JobSecret::new(secret.clone()).map_err(|why| anyhow!(why))?.identifier();
         let ends = (Box::new(input) as _, Box::new(output) as _);
-        let called = door::call(ends, &PROTOCOL, name, &self.secret);
-        called.map_err(|why| {
-            let is_final = matches!(why, DoorError::OtherKey | DoorError::OtherProtocol);
-            let why = match why {
-                DoorError::OtherKey => {
-                    anyhow!(
-                        "the server {} does not know this key; ask its administrator",
-                        self.server
-                    )
-                }
-                other => sentence(other).context(format!("the server {}", self.server)),
-            };
-            Failure { is_final, why }
-        })
+        let called = door::call(ends, &PROTOCOL, name, &secret);
+        called.map_err(|why| self.failure(why))
+    }
+
+    /// Returns what a failed proof means for the mount.
+    fn failure(&self, why: DoorError) -> Failure {
+        match (why, &self.proof) {
+            (DoorError::OtherKey, MountProof::Key(_)) => {
+                let why = anyhow!(
+                    "the server {} does not know this key; ask its administrator",
+                    self.server
+                );
+                Failure { is_final: true, why }
+            }
+            (DoorError::OtherKey, MountProof::Munge(_)) => anyhow!(
+                "the server {} accepted a credential that it cannot open; another program answers in its place",
+                self.server
+            )
+            .into(),
+            (other, _) => {
+                let is_final = matches!(other, DoorError::OtherProtocol);
+                let why = sentence(other).context(format!("the server {}", self.server));
+                Failure { is_final, why }
+            }
+        }
     }
 
     fn try_connect(&mut self) -> Result<ServerConnection, Failure> {

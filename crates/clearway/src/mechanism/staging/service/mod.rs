@@ -2,7 +2,8 @@
 //!
 //! # Model
 //! ```text
-//!   mount  --TCP: proof of a key, sealed from then on--> server
+//!   mount  --TCP: a secret in a credential of munge, unless both have a key--> server
+//!   mount  --proof of the key or secret, sealed from then on--> server
 //!   mount  <-Welcome (log, user)--  server
 //!   mount  --Join (name, keys, place of its wire)--> server
 //!   mount  <-Joined (place)------   server
@@ -13,8 +14,9 @@
 
 mod connect;
 mod message;
+mod munge;
 mod serve;
 
-pub(crate) use connect::{MountConnector, ServerAddress};
-pub(super) use serve::{AcceptedKey, Service};
+pub(crate) use connect::{MountConnector, MountProof, ServerAddress};
+pub(super) use serve::{AcceptedClients, Service};
 pub(crate) use serve::{ServeFlags, serve};

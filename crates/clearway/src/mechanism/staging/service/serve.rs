@@ -1,8 +1,9 @@
 //! `clearway stage serve`: a log and its store for mounts of other hosts.
 //!
 //! # Invariants
-//! I1. A peer without a key takes a thread for [`GREETING`] at most.
-//! I2. A client acts as the user of its key; only a key of a host speaks for all users.
+//! I1. A peer without a key or credential takes a thread for [`GREETING`] at most, and for as long as
+//!     munged takes to answer.
+//! I2. A client acts as the user of its key or credential; only a key of a host speaks for all users.
 
 use std::io;
 use std::net::{SocketAddr, SocketAddrV4};
@@ -19,9 +20,12 @@ use clearway_fs::network::server::{ClientAcceptor, StagingServer};
 use clearway_fs::network::{ClientName, SERVER_RANK, User};
 use clearway_proto::base::Bytes;
 use clearway_proto::staging::LogShares;
-use clearway_runtime::door::{KeyedListener, Limits, Visitor};
+use clearway_runtime::door::{
+    KeyedListener, Limits, SealedReceiver, SealedSender, Visitor, VisitorPlace,
+};
 use clearway_runtime::keys::JobSecret;
 use clearway_runtime::launch::escaped;
+use clearway_runtime::munge::{MungeDaemon, SOCKET};
 use clearway_wires::{RankPort, RemoteTransport};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -32,6 +36,7 @@ use super::connect::local_address;
 use super::message::{
     Join, Joined, PROTOCOL, Welcome, key_pair, next, port_request, send, sentence, wire_setup,
 };
+use super::munge::{self, MungeGuest};
 use crate::run::exit::Exit;
 use crate::run::job::tune;
 use crate::run::key_file::key;
@@ -41,6 +46,8 @@ use crate::run::metrics::{MetricSource, MetricsAddress, MetricsListener};
 pub(crate) const PORT: u16 = 27183;
 /// How long a visitor may take to show that it knows a key.
 const GREETING: Duration = Duration::from_secs(5);
+/// How long a client may take then to open its end of the wire: some fabrics need seconds.
+const JOINING: Duration = Duration::from_secs(30);
 /// Peers at a time that have not shown it: all, and those of one address.
 const STRANGERS_MAX: usize = 64;
 const STRANGERS_EACH: usize = 16;
@@ -67,6 +74,10 @@ pub(crate) struct ServeFlags {
     /// against owners, groups and modes. Repeat the option for more users.
     #[arg(long = "user-key", value_name = "USER:FILE")]
     user_keys: Vec<UserKey>,
+    /// Accept mounts of every user except root, from hosts that have the munge key of this host; each
+    /// acts as its user. munged listens at SOCKET [default: /run/munge/munge.socket.2].
+    #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = SOCKET)]
+    munge: Option<PathBuf>,
     #[command(flatten)]
     log: LogFlags,
     /// Let the files of one user take at most this much of the log until they are drained [default:
@@ -101,7 +112,7 @@ impl FromStr for UserKey {
 }
 
 /// A key that a server accepts.
-pub(in super::super) struct AcceptedKey {
+struct AcceptedKey {
     name: u64,
     secret: Vec<u8>,
     user: User,
@@ -112,10 +123,41 @@ impl AcceptedKey {
         let name = JobSecret::new(secret.clone())?.identifier();
         Ok(Self { name, secret, user })
     }
+}
 
-    /// Creates the key of hosts.
-    pub(in super::super) fn for_hosts(secret: Vec<u8>) -> Result<Self> {
-        Self::new(secret, User::Host)
+/// The clients that a server accepts: those with a key, and users for whom munge vouches.
+pub(in super::super) struct AcceptedClients {
+    keys: Vec<AcceptedKey>,
+    munge: Option<MungeDaemon>,
+}
+
+impl AcceptedClients {
+    /// Accepts hosts with a key.
+    pub(in super::super) fn hosts(secret: Vec<u8>) -> Result<Self> {
+        Ok(Self { keys: vec![AcceptedKey::new(secret, User::Host)?], munge: None })
+    }
+
+    fn from_flags(flags: &ServeFlags) -> Result<Self> {
+        let keys = accepted_keys(flags)?;
+        let munge = flags.munge.as_deref().map(MungeDaemon::at).transpose()?;
+        if keys.is_empty() && munge.is_none() {
+            bail!(
+                "no client could connect: accept users with --munge, or name a key with --key FILE or --user-key USER:FILE; head -c 32 /dev/urandom makes one"
+            );
+        }
+        Ok(Self { keys, munge })
+    }
+
+    /// Returns the user and the secret of a visitor that munge vouches for; `None` for one that is to
+    /// show a key.
+    fn introduced(&self, visitor: &mut Visitor) -> Result<Option<MungeGuest>> {
+        if !visitor.begins_with(&munge::MAGIC).map_err(sentence)? {
+            return Ok(None);
+        }
+        let Some(daemon) = &self.munge else { return munge::refuse(visitor).map(Some) };
+        let own = nix::unistd::geteuid().as_raw();
+        let find = |uid: u32| find_user(&uid.to_string());
+        munge::receive(visitor, own, |credential| daemon.open(credential), find).map(Some)
     }
 }
 
@@ -142,15 +184,10 @@ fn find_user(name: &str) -> Result<User> {
 }
 
 fn accepted_keys(flags: &ServeFlags) -> Result<Vec<AcceptedKey>> {
-    let hosts = flags.keys.iter().map(|file| AcceptedKey::for_hosts(key(file)?));
+    let hosts = flags.keys.iter().map(|file| AcceptedKey::new(key(file)?, User::Host));
     let users =
         flags.user_keys.iter().map(|of| AcceptedKey::new(key(&of.file)?, find_user(&of.user)?));
     let keys = hosts.chain(users).collect::<Result<Vec<_>>>()?;
-    if keys.is_empty() {
-        bail!(
-            "no client could connect: name a key with --key FILE or --user-key USER:FILE; head -c 32 /dev/urandom makes one"
-        );
-    }
     for (number, one) in keys.iter().enumerate() {
         if keys.iter().take(number).any(|other| other.name == one.name) {
             bail!("two of the keys are the same; give each user a key of its own");
@@ -162,9 +199,9 @@ fn accepted_keys(flags: &ServeFlags) -> Result<Vec<AcceptedKey>> {
 /// Serves until a signal ends it.
 ///
 /// # Errors
-/// One sentence: no log, no store, no key, no port.
+/// One sentence: no log, no store, no key, no munge, no port.
 pub(crate) fn serve(flags: &ServeFlags) -> Result<Exit> {
-    let keys = accepted_keys(flags)?;
+    let clients = AcceptedClients::from_flags(flags)?;
     let reporter: Reporter = Arc::new(|sentence: &str| {
         eprintln!("clearway: {}", escaped(sentence));
     });
@@ -172,7 +209,7 @@ pub(crate) fn serve(flags: &ServeFlags) -> Result<Exit> {
     let shares = Some(LogShares { quota: flags.user_quota });
     let options = LogOptions { shares, ..flags.log.options(&flags.data, &flags.backing) };
     let metrics = MetricsListener::bind(flags.metrics)?;
-    let service = Service::open(flags.listen, keys, &options, &reporter)?;
+    let service = Service::open(flags.listen, clients, &options, &reporter)?;
     eprintln!("clearway: serving {} at {}", flags.data.display(), service.address);
     let _served = MetricsListener::announce(metrics, "stage-serve", service.metrics())?;
     let _signal = signals.forever().next();
@@ -187,13 +224,13 @@ pub(in super::super) struct Service {
 }
 
 impl Service {
-    /// Opens a log, and accepts mounts with one of `keys` at the address `listen`.
+    /// Opens a log, and accepts mounts of `clients` at the address `listen`.
     ///
     /// # Errors
     /// One sentence: no log, no store, no port.
     pub(in super::super) fn open(
         listen: SocketAddrV4,
-        keys: Vec<AcceptedKey>,
+        clients: AcceptedClients,
         options: &LogOptions,
         reporter: &Reporter,
     ) -> Result<Self> {
@@ -207,7 +244,7 @@ impl Service {
             .with_context(|| format!("cannot listen at {listen}"))?;
         let address = listener.address().context("the port that was bound has no address")?;
         let server = StagingServer::open(options, reporter)?;
-        let door = ServiceDoor { acceptor: server.acceptor(), log: server.log(), keys };
+        let door = ServiceDoor { acceptor: server.acceptor(), log: server.log(), clients };
         let refused = Arc::clone(reporter);
         std::thread::Builder::new()
             .name("staging-door".to_owned())
@@ -235,30 +272,42 @@ impl Service {
     }
 }
 
-/// Gives visitors with a key to the server.
+/// What a visitor and the server say to each other, and the place of the visitor.
+type Link = (SealedSender, SealedReceiver, VisitorPlace);
+
+/// Gives visitors with a key or a credential to the server.
 struct ServiceDoor {
     acceptor: ClientAcceptor,
     log: u128,
-    keys: Vec<AcceptedKey>,
+    clients: AcceptedClients,
 }
 
 impl ServiceDoor {
-    fn receive(&self, visitor: Visitor) -> Result<()> {
-        tune(visitor.stream()).context("cannot set options of the connection")?;
-        let stream = visitor.stream().try_clone().context("cannot duplicate the connection")?;
-        let mut named = None;
+    /// Hears the proof of a visitor; `None` when it leaves without a word.
+    fn welcome(&self, mut visitor: Visitor) -> Result<Option<(User, Link)>> {
+        let guest = self.clients.introduced(&mut visitor)?;
+        let mut named = guest.as_ref().map(|guest| guest.user.clone());
         let secret_of = |name: u64| {
-            let found = self.keys.iter().find(|key| key.name == name);
+            if let Some(guest) = guest {
+                return Some(guest.secret);
+            }
+            let found = self.clients.keys.iter().find(|key| key.name == name);
             named = found.map(|key| key.user.clone());
             found.map(|key| key.secret.clone())
         };
-        let Some((mut sender, mut receiver, place)) =
-            visitor.answer_by(&PROTOCOL, secret_of).map_err(sentence)?
-        else {
+        let Some(link) = visitor.answer_by(&PROTOCOL, secret_of).map_err(sentence)? else {
+            return Ok(None);
+        };
+        Ok(Some((named.context("a key that is not known")?, link)))
+    }
+
+    fn receive(&self, visitor: Visitor) -> Result<()> {
+        tune(visitor.stream()).context("cannot set options of the connection")?;
+        let stream = visitor.stream().try_clone().context("cannot duplicate the connection")?;
+        let Some((user, (mut sender, mut receiver, place))) = self.welcome(visitor)? else {
             return Ok(());
         };
-        let user = named.context("a key that is not known")?;
-        stream.set_read_timeout(Some(GREETING)).context("cannot limit how long a word takes")?;
+        stream.set_read_timeout(Some(JOINING)).context("cannot limit how long a word takes")?;
         send(&mut sender, &Welcome { log: format!("{:032x}", self.log), uid: user.uid() })?;
         let join: Join = next(&mut receiver)?;
         let Some(client) = ClientName::parse(join.client, user.uid()) else {

@@ -24,14 +24,14 @@ fn decoded__reads_recorded_answers() {
     assert_eq!(
         again,
         OpenedCredential {
-            code: REPLAYED,
+            verdict: MungeVerdict::Replayed,
             why: "Replayed credential".to_owned(),
             user: 0,
-            data: b"hello"
+            data: b"hello".to_vec()
         }
     );
-    let damaged = decoded(DAMAGED).expect("whole").check(3, 0).unwrap_err().to_string();
-    assert_eq!(damaged, "keys: munge refuses the credential of rank 3: Invalid credential");
+    let damaged = decoded(DAMAGED).expect("whole");
+    assert_eq!((damaged.verdict, &*damaged.why), (MungeVerdict::Invalid, "Invalid credential"));
     assert_eq!(decoded(&AGAIN[..AGAIN.len() - 1]), None);
     assert_eq!(decoded(&[AGAIN, b"x"].concat()), None);
 }
@@ -43,32 +43,10 @@ fn encoded__is_text_without_its_terminating_zero() {
     assert_eq!(encoded(b"\0\0\0\0\0\x09MUNGE:x\0"), None);
 }
 
-#[test]
-fn check__only_this_users_credential_of_that_rank_is_taken() {
-    let data = [0, 0, 0, 3, b'c'];
-    let made_by = |user| OpenedCredential { code: 0, why: String::new(), user, data: &data };
-    assert_eq!(made_by(7).check(3, 7).unwrap(), b"c");
-    let of_other_user = made_by(8).check(3, 7).unwrap_err().to_string();
-    assert_eq!(of_other_user, "keys: the credential of rank 3 was made for user 8, not for user 7");
-    assert!(made_by(7).check(2, 7).unwrap_err().to_string().contains("made by another rank"));
-}
-
-#[test]
-fn expect_plain__a_credential_that_cannot_be_opened_is_refused() {
-    assert!(expect_plain(1, b"{}").is_ok());
-    let said = expect_plain(1, b"MUNGE:abc:").unwrap_err().to_string();
-    assert!(
-        said.starts_with(
-            "keys: rank 1 took part with a credential of munge, and no munged answers"
-        ),
-        "{said}"
-    );
-}
-
 proptest! {
     #[test]
     fn decoded__any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
-        let _ = (decoded(&bytes).map(|opened| opened.check(0, 0)), encoded(&bytes));
+        let _ = (decoded(&bytes), encoded(&bytes));
     }
 }
 
@@ -104,19 +82,22 @@ fn munge__a_real_daemon_opens_what_it_sealed_and_nothing_else() {
         );
         std::thread::yield_now();
     }
-    let munge = MungeDaemon { socket: own("s") };
-    let credential = munge.seal(5, b"card").unwrap();
+    let munge = MungeDaemon::at(&own("s")).expect("it listens");
+    let user = rustix::process::geteuid().as_raw();
+    let credential = munge.seal(b"card", user).unwrap();
     let damaged = [&credential[..20], b"AAAA", &credential[24..]].concat();
-    let opened: Vec<_> =
-        [(5, &credential), (5, &credential), (4, &credential), (5, &damaged), (5, &b"{}".to_vec())]
-            .map(|(rank, bytes)| munge.open(rank, bytes).map_err(|error| error.to_string()))
-            .into();
+    let for_other = munge.seal(b"card", user + 1).unwrap();
+    let opened = [&credential, &credential, &damaged, &for_other, &b"{}".to_vec()]
+        .map(|credential| munge.open(credential).unwrap());
     daemon.kill().unwrap();
     daemon.wait().unwrap();
     fs::remove_dir_all(&directory).unwrap();
-    assert_eq!(opened[..2], [Ok(b"card".to_vec()), Ok(b"card".to_vec())]);
-    let said = |at: usize| opened[at].clone().unwrap_err();
-    assert!(said(2).contains("made by another rank"), "{}", said(2));
-    assert!(said(3).contains("munge refuses the credential of rank 5"), "{}", said(3));
-    assert!(said(4).contains("without a credential of munge, which this host has"), "{}", said(4));
+    let verdicts = opened.each_ref().map(|opened| opened.verdict);
+    let [valid, replayed, .., for_other, _] = &verdicts;
+    assert_eq!([*valid, *replayed], [MungeVerdict::Valid, MungeVerdict::Replayed]);
+    assert_eq!((opened[0].user, &opened[0].data[..]), (user, &b"card"[..]));
+    assert_eq!(*for_other, MungeVerdict::Unauthorized);
+    assert_eq!([verdicts[2], verdicts[4]], [MungeVerdict::Invalid; 2]);
+    let silent = munge.seal(b"card", user).unwrap_err().to_string();
+    assert!(silent.contains("no munged answers at") && silent.contains("start it"), "{silent}");
 }
