@@ -260,9 +260,10 @@ local function stage(found, ...)
   return run(words)
 end
 
--- Waits until the backing directory has a stage_out; returns what went wrong.
-local function drain(found)
-  if found.deadline then found.left = os.time() + found.deadline end
+-- Waits until the backing directory has a stage_out; returns what went wrong. Deadlines of all
+-- lines count from `began`, so that they do not add up.
+local function drain(found, began)
+  if found.deadline then found.left = began + found.deadline end
   if found.class then
     local status, said = stage(found, "set-class", found.class)
     if status ~= 0 and status ~= TIMED_OUT then return said end
@@ -327,7 +328,8 @@ function slurm_bb_data_out(job_id, job_script, uid, gid, job_info)
   local job = { id = job_id, uid = uid, gid = gid }
   local status, why = each("stage_out", job_script, job, move)
   if status ~= slurm.SUCCESS then return status, why end
-  return each("stage_out", job_script, job, drain)
+  local began = os.time()
+  return each("stage_out", job_script, job, function(found) return drain(found, began) end)
 end
 
 -- data_out returns when the data is there, or at the deadline.

@@ -402,7 +402,9 @@ impl Core {
         if shares.allow(&space, self.tree().log_usage(), write) {
             return Ok(());
         }
-        let waits = self.may_get_space();
+        let taken = self.tree().log_usage().bytes_by(uid);
+        let left_out = self.query_drain(|drain, _| drain.left_out().bytes_by(uid));
+        let waits = self.may_get_space() && left_out.is_some_and(|left_out| left_out < taken);
         Err(if waits { Held::Lacks(Shortage::Share) } else { Held::Errno(Errno::DQUOT) })
     }
 

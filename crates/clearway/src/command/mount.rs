@@ -170,9 +170,9 @@ impl Serving {
                 Ok(Self::Local(Mounted::open(&MountOptions { log, directory }, reporter)?))
             }
             MountSource::Server(server) => {
-                if flags.log.has_classes() {
+                if let Some(flag) = flags.log.first_of_log() {
                     bail!(
-                        "--class and --rule belong to the server: set them there, or use `clearway stage set-class`"
+                        "{flag} is for the log, which the server has: set it with `clearway stage serve`; `clearway stage set-class` sets classes of files"
                     );
                 }
                 let proof = flags.proof()?;

@@ -484,6 +484,7 @@ impl StoreDrain {
     ) {
         for inode in inodes {
             self.unqueued.insert(inode);
+            self.note_left_out(inode, None);
             let Some(content) = view.tree.content(inode) else {
                 self.unqueued.remove(&inode);
                 self.versions.remove(&inode);
@@ -501,6 +502,7 @@ impl StoreDrain {
             }
             let DrainPolicy { class, deadline, wish } = policy(view.tree, inode);
             if wish == DrainWish::Nothing {
+                self.note_left_out(inode, view.tree.log_charge(inode));
                 continue;
             }
             self.unqueued.remove(&inode);
@@ -510,6 +512,15 @@ impl StoreDrain {
             let job = DrainJob { inode, version, size, owner, class, deadline };
             self.order.push(view.now, STORE, job);
         }
+    }
+
+    /// Notes what a file takes of the log that is left out; nothing, if it is not left out.
+    fn note_left_out(&mut self, inode: InodeId, charge: Option<(u32, u64)>) {
+        let before = match charge {
+            Some(charge) => self.left_out.insert(inode, charge),
+            None => self.left_out.remove(&inode),
+        };
+        self.left_out_usage.change(before, charge);
     }
 
     /// Returns the version that a file can be copied in, and its size.

@@ -54,7 +54,7 @@ use alloc::vec::Vec;
 use self::decide::StoreView;
 use self::scan::LagScan;
 use super::drain::{DrainEnd, DrainJob, DrainLimits, DrainOrder, DrainTarget};
-use super::tree::{Tree, TreePlace};
+use super::tree::{LogUsage, Tree, TreePlace};
 use super::{GroupNumber, InodeId, LogError, LogState, TreeChange, WallNs};
 use crate::base::{Bytes, Class, LocalNs, Nanos};
 
@@ -191,6 +191,9 @@ pub struct StoreDrain {
     /// Files to copy that are not in the order.
     unqueued: BTreeSet<InodeId>,
     queued: BTreeSet<InodeId>,
+    /// Files that nobody wants in the store as they are: owner, and bytes in the log.
+    left_out: BTreeMap<InodeId, (u32, u64)>,
+    left_out_usage: LogUsage,
     /// Files that somebody writes to.
     open: BTreeSet<InodeId>,
     /// Sets that do not have all their members yet.
@@ -248,6 +251,8 @@ impl StoreDrain {
             versions: BTreeMap::new(),
             unqueued: BTreeSet::new(),
             queued: BTreeSet::new(),
+            left_out: BTreeMap::new(),
+            left_out_usage: LogUsage::default(),
             open: BTreeSet::new(),
             gathering: BTreeSet::new(),
             ready: VecDeque::new(),
@@ -376,6 +381,12 @@ impl StoreDrain {
     /// Returns the number of the last request for which the store was at its path.
     pub const fn checked(&self) -> u64 {
         self.checks.done
+    }
+
+    /// Returns how much of the log files take that nobody wants in the store, by owner: only their
+    /// owners free that.
+    pub const fn left_out(&self) -> &LogUsage {
+        &self.left_out_usage
     }
 
     /// Takes what an operator should know.

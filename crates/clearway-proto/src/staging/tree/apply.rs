@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{
     AttributeSet, BodyId, DroppedBytes, EntryName, FileContent, Inode, InodeKind, LINKS_MAX,
     MODE_BITS, MovingDirectory, NodeKind, SIZE_MAX, TARGET_MAX, Tree, TreeChange, TreeError,
-    TreePlace, VALUE_MAX, XATTRS_MAX, usage,
+    TreePlace, VALUE_MAX, XATTRS_MAX,
 };
 use crate::staging::{GroupNumber, InodeId, WallNs};
 use alloc::collections::BTreeMap;
@@ -43,7 +43,7 @@ impl Tree {
         dropped: &mut Vec<DroppedBytes>,
     ) -> Result<(), TreeError> {
         let counted = counted_inode(change);
-        let charge_of = |tree: &Self| counted.and_then(|inode| usage::charge(tree.inode(inode)?));
+        let charge_of = |tree: &Self| tree.log_charge(counted?);
         let before = charge_of(self);
         let outcome = self.apply_uncounted(change, body, time, dropped);
         let after = charge_of(self);

@@ -408,6 +408,11 @@ impl Tree {
         &self.usage
     }
 
+    /// Returns owner and bytes in the log of a file that has some there.
+    pub(crate) fn log_charge(&self, inode: InodeId) -> Option<(u32, u64)> {
+        usage::charge(self.inode(inode)?)
+    }
+
     /// Returns how many inodes there are.
     pub fn count(&self) -> usize {
         self.inodes.len()

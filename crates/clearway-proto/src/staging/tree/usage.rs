@@ -42,7 +42,7 @@ impl LogUsage {
     }
 
     /// Replaces what an inode counted for by what it counts for now.
-    pub(super) fn change(&mut self, before: Option<(u32, u64)>, after: Option<(u32, u64)>) {
+    pub(crate) fn change(&mut self, before: Option<(u32, u64)>, after: Option<(u32, u64)>) {
         if before == after {
             return;
         }

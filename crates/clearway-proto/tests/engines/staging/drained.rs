@@ -14,9 +14,9 @@ use std::rc::Rc;
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, RandomKey, RandomStream, xxh3};
 use clearway_proto::staging::{
     ClientId, CopyPiece, DrainNotice, DrainPolicy, DrainWish, EntryName, FileContent, GroupNumber,
-    InodeId, InodeKind, LogCommand, LogError, LogEvent, LogId, LogOrigin, LogState, NodeKind,
-    StepEnd, StoreBase, StoreDrain, StoreDrainConfig, StoreStep, StoreTask, Tree, TreeChange,
-    TreeError, WallNs,
+    InodeId, InodeKind, LogCommand, LogError, LogEvent, LogId, LogOrigin, LogState, LogUsage,
+    NodeKind, StepEnd, StoreBase, StoreDrain, StoreDrainConfig, StoreStep, StoreTask, Tree,
+    TreeChange, TreeError, WallNs,
 };
 use clearway_proto::wire::{Fault, Span};
 
@@ -195,6 +195,7 @@ impl DrainedTrial {
                 if self.drain.deadline() == Some(LocalNs(0)) {
                     continue;
                 }
+                self.check_left_out()?;
                 break;
             };
             let place = self.driver.change_task(task);
@@ -577,6 +578,30 @@ impl DrainedTrial {
         self.drain = StoreDrain::new(drain_config(self.plan.pass, self.plan.look, recorded), tree);
         self.driver.is_reborn();
         Ok(())
+    }
+
+    /// Compares what the drain leaves out, when it has nothing to do, with what the policy says.
+    fn check_left_out(&self) -> Result<(), String> {
+        // What is not durable is looked at later.
+        if !self.drain.is_idle() || self.durable != self.numbers {
+            return Ok(());
+        }
+        let tree = self.machine.state().tree();
+        let mut expected = BTreeMap::new();
+        for (id, inode) in tree.inodes() {
+            let InodeKind::File(content) = &inode.kind else { continue };
+            let is_left_out = policy(tree, id, self.is_ending).wish == DrainWish::Nothing;
+            let is_single = inode.links > 0 && tree.member(id).is_none();
+            let is_news = content.drained() < content.version();
+            if is_left_out && is_single && is_news {
+                *expected.entry(inode.uid).or_insert(0) += content.logged();
+            }
+        }
+        let found = self.drain.left_out();
+        if *found == LogUsage::from_owners(expected.clone()) {
+            return Ok(());
+        }
+        Err(format!("{found:?} is left out in place of {expected:?}"))
     }
 
     /// Ends everything: then the store has exactly the tree.

@@ -9,16 +9,23 @@ use clearway_fs::log_directory::LogSizes;
 use clearway_fs::mount::LogOptions;
 use clearway_proto::base::{Bytes, Class};
 
+/// The size of a new log, and its inodes.
+const SIZE: Bytes = Bytes(4 << 30);
+const INODES: u32 = 1_000_000;
+/// How long a step in the store may make no progress.
+const STORE_PATIENCE: Duration = Duration::from_secs(30);
+
 /// Sizes, classes and limits of a log and its store.
 #[derive(Debug, Args)]
 pub(crate) struct LogFlags {
     /// Set the size of a new log, 64MiB to 512GiB; all of it is reserved on the disk. An existing
-    /// log keeps its size.
-    #[arg(long, value_name = "BYTES", default_value = "4GiB")]
-    size: Bytes,
-    /// Limit the number of files, directories and links; each takes about 500 bytes of memory.
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    inodes: u32,
+    /// log keeps its size [default: 4GiB].
+    #[arg(long, value_name = "BYTES")]
+    size: Option<Bytes>,
+    /// Limit the number of files, directories and links; each takes about 500 bytes of memory
+    /// [default: 1000000].
+    #[arg(long, value_name = "N")]
+    inodes: Option<u32>,
     /// Set the memory for written bytes, at least 16MiB. A write waits while half of it holds bytes
     /// that are not on the log's disk; the rest caches bytes for reads.
     #[arg(long, value_name = "BYTES", default_value = "256MiB")]
@@ -33,9 +40,9 @@ pub(crate) struct LogFlags {
     #[arg(long = "rule", value_name = "PATTERN=CLASS")]
     rules: Vec<ClassRule>,
     /// Replace the process that writes the store when it makes no progress for this many seconds;
-    /// the drain is parked until the store works again.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
-    store_patience: u64,
+    /// the drain is parked until the store works again [default: 30].
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    store_patience: Option<u64>,
 }
 
 impl LogFlags {
@@ -44,17 +51,27 @@ impl LogFlags {
         LogOptions {
             log: log.to_owned(),
             store: store.to_owned(),
-            sizes: LogSizes { total: self.size, inodes: self.inodes },
+            sizes: LogSizes {
+                total: self.size.unwrap_or(SIZE),
+                inodes: self.inodes.unwrap_or(INODES),
+            },
             memory: self.memory.0,
             class: self.class,
             rules: self.rules.clone(),
-            store_patience: Duration::from_secs(self.store_patience),
+            store_patience: self.store_patience.map_or(STORE_PATIENCE, Duration::from_secs),
             shares: None,
         }
     }
 
-    /// Returns whether the flags set classes.
-    pub(crate) fn has_classes(&self) -> bool {
-        self.class.is_some() || !self.rules.is_empty()
+    /// Returns a flag that is set and that a mount of a server has no use for.
+    pub(crate) fn first_of_log(&self) -> Option<&'static str> {
+        let flags = [
+            ("--size", self.size.is_some()),
+            ("--inodes", self.inodes.is_some()),
+            ("--class", self.class.is_some()),
+            ("--rule", !self.rules.is_empty()),
+            ("--store-patience", self.store_patience.is_some()),
+        ];
+        flags.into_iter().find_map(|(flag, is_set)| is_set.then_some(flag))
     }
 }

@@ -301,6 +301,13 @@ fn serve__who_is_refused_reads_why() {
     };
     refused(served.try_mount("mnt", "wrong", ""), "does not know this key");
     refused(served.try_mount("mnt", "missing", ""), "cannot be read");
+    let mut sized = Command::new(PROGRAM);
+    sized.args(["mount", &served.address]).arg(served.place.path("mnt"));
+    sized.arg("--key").arg(served.place.path("key")).args(["--store-patience", "5"]);
+    refused(
+        sized.output().expect("the program"),
+        "--store-patience is for the log, which the server has",
+    );
     let tree = served.try_mount("mnt", "key", ":/nowhere");
     if !error_of(&tree).contains("Operation not permitted") {
         refused(tree, "the server has no directory nowhere");
