@@ -234,33 +234,14 @@ pub(crate) fn publish(
     inodes: Vec<InodeId>,
     listener: Listener<'_>,
 ) -> Result<(), String> {
-    let files = engine.look(|core| members(core, &inodes))?;
+    let files = claim(engine, &inodes, &mut *listener)?;
     if files.is_empty() {
         return wait(engine, inodes, listener);
     }
-    let count = files.len() as u64;
-    if count >= 1 << COUNT_BITS {
-        return Err(format!(
-            "the set has {count} files, and at most {} work; publish parts of it",
-            (1 << COUNT_BITS) - 1
-        ));
-    }
-    let set = engine.look(|core| {
-        let set = core.next_set() << COUNT_BITS | count;
-        core.update_drain(|drain, _| drain.gather(set));
-        set
-    });
-    let held = hold(engine, set, files.clone(), listener);
-    if held.is_err() {
-        // What is held of it is what it was before.
-        let _ = change(engine, move |core| match core.append(TreeChange::Release { set }, &[]) {
-            Err(Held::Errno(Errno::NOENT)) => Ok(()),
-            other => other,
-        });
-    }
-    engine.wait(|core| core.update_drain(|drain, _| drain.gathered(set)));
-    held?;
-    let mut pending = files;
+    let gathered = gather(engine, &files, &mut *listener);
+    engine.look(|core| core.claimed.retain(|inode| !files.contains(inode)));
+    let set = gathered?;
+    let mut pending: Vec<InodeId> = files.into_iter().collect();
     until(engine, listener, |core| {
         let is_member = |core: &mut Core, inode: &InodeId| {
             core.tree().inode(*inode).is_none_or(|found| found.links == 0)
@@ -279,10 +260,64 @@ pub(crate) fn publish(
     .and_then(|()| wait(engine, inodes, listener))
 }
 
+/// Returns the files of a set, and claims them: commands that publish the same files at the same time
+/// make sets one after another, and only the first of them has files.
+fn claim(
+    engine: &Engine,
+    inodes: &[InodeId],
+    listener: Listener<'_>,
+) -> Result<BTreeSet<InodeId>, String> {
+    let mut files = BTreeSet::new();
+    until(engine, listener, |core| {
+        if inodes.iter().any(|inode| core.claimed.contains(inode)) {
+            return Progress::Waits;
+        }
+        match members(core, inodes) {
+            Ok(found) => {
+                core.claimed.extend(&found);
+                files = found;
+                Progress::Done
+            }
+            Err(why) => Progress::Refused(why),
+        }
+    })?;
+    Ok(files)
+}
+
+/// Makes a set of files, and returns its number.
+fn gather(
+    engine: &Engine,
+    files: &BTreeSet<InodeId>,
+    listener: Listener<'_>,
+) -> Result<u64, String> {
+    let count = files.len() as u64;
+    if count >= 1 << COUNT_BITS {
+        return Err(format!(
+            "the set has {count} files, and at most {} work; publish parts of it",
+            (1 << COUNT_BITS) - 1
+        ));
+    }
+    let set = engine.look(|core| {
+        let set = core.next_set() << COUNT_BITS | count;
+        core.update_drain(|drain, _| drain.gather(set));
+        set
+    });
+    let held = hold(engine, set, files, listener);
+    if held.is_err() {
+        // What is held of it is what it was before.
+        let _ = change(engine, move |core| match core.append(TreeChange::Release { set }, &[]) {
+            Err(Held::Errno(Errno::NOENT)) => Ok(()),
+            other => other,
+        });
+    }
+    engine.wait(|core| core.update_drain(|drain, _| drain.gathered(set)));
+    held.map(|()| set)
+}
+
 /// Returns the files of a set: none when the store shows all of them already, or will when a set is
 /// there that is on its way.
-fn members(core: &mut Core, inodes: &[InodeId]) -> Result<Vec<InodeId>, String> {
-    let (mut files, mut seen, mut held) = (Vec::new(), None, None);
+fn members(core: &mut Core, inodes: &[InodeId]) -> Result<BTreeSet<InodeId>, String> {
+    let (mut files, mut seen, mut held) = (BTreeSet::new(), None, None);
     for inode in inodes {
         let is_directory = |core: &mut Core| {
             let kind = core.tree().inode(*inode).map(|inode| &inode.kind);
@@ -299,7 +334,7 @@ fn members(core: &mut Core, inodes: &[InodeId]) -> Result<Vec<InodeId>, String> 
         } else if core.tree().member(*inode).is_some() {
             held.get_or_insert(*inode);
         } else {
-            files.push(*inode);
+            files.insert(*inode);
         }
     }
     match (seen, held) {
@@ -326,10 +361,10 @@ fn is_seen(core: &mut Core, inode: InodeId) -> String {
 fn hold(
     engine: &Engine,
     set: u64,
-    files: Vec<InodeId>,
+    files: &BTreeSet<InodeId>,
     listener: Listener<'_>,
 ) -> Result<(), String> {
-    for inode in files {
+    for inode in files.iter().copied() {
         until(engine, listener, |core| {
             if core.tree().stored_places(inode).next().is_some() {
                 return Progress::Refused(is_seen(core, inode));

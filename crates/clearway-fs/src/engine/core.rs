@@ -9,7 +9,7 @@
 //! I1. No waiter is answered well before the log says that its changes are durable.
 //! I2. Changes of one source are made in the order in which they came.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use clearway_proto::base::{Class, LocalNs};
@@ -176,6 +176,8 @@ pub(crate) struct Core {
     pub(super) has_drain_news: bool,
     /// Sets of files that were published.
     pub(crate) sets_ever: u64,
+    /// Files that a command makes a set of.
+    pub(crate) claimed: BTreeSet<InodeId>,
 }
 
 impl Core {
@@ -220,6 +222,7 @@ impl Core {
             draining: None,
             has_drain_news: false,
             sets_ever: 0,
+            claimed: BTreeSet::new(),
         };
         core.last = core.state().highest(CLIENT);
         core.durable = core.last;

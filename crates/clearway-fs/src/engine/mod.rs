@@ -357,7 +357,7 @@ fn opened(
     let mut outcome = None;
     let descriptors = wire.wake_descriptors().ok().flatten();
     loop {
-        driver.step(wire, &mut |event| match event {
+        let progress = driver.step(wire, &mut |event| match event {
             LogEvent::Opened(report) => outcome = Some(Ok(report)),
             LogEvent::NotOpened(why) => outcome = Some(Err(why)),
             _ => {}
@@ -365,10 +365,12 @@ fn opened(
         if let Some(outcome) = outcome.take() {
             return outcome;
         }
-        if wire.rest() != Rest::Again {
+        // A step that had its share of rounds asks for the next one at once.
+        let timeout = progress.next.map_or(REST_MAX, |next| next.since(wire.now())).min(REST_MAX);
+        if wire.rest() != Rest::Again && timeout > Nanos::ZERO {
             match &descriptors {
                 Some(descriptors) => {
-                    descriptors.sleep(REST_MAX, &[]);
+                    descriptors.sleep(timeout, &[]);
                 }
                 None => std::thread::yield_now(),
             }

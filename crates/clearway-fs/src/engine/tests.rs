@@ -19,6 +19,8 @@ use clearway_proto::staging::InodeId;
 const SIZES: LogSizes = LogSizes { total: Bytes(64 << 20), inodes: 1000 };
 const MAKER: Maker = Maker { uid: 5, gid: 6, mode: 0o640 };
 const MEMORY: u64 = 16 << 20;
+/// Writes of a mebibyte that fit into a log of this size.
+const LONG_WRITES: u64 = 32;
 
 /// A log that is open.
 struct Trial {
@@ -122,6 +124,27 @@ fn open__what_was_written_is_there_again_and_orphans_are_not() {
     assert_eq!(trial.read(file, 0, 100), Ok(b"\0\0\0bytes".to_vec()));
     assert_eq!(trial.lookup(InodeId::ROOT, "gone"), Err(Errno::NOENT));
     assert_eq!(trial.engine.look(|core| core.attributes(gone)), Err(Errno::NOENT), "forgotten");
+}
+
+#[test]
+fn open__long_writes_are_read_again_without_a_rest_between_their_parts() {
+    let directory = TestDirectory::new();
+    let trial = Trial::open(directory.path());
+    let file = trial.make(InodeId::ROOT, "file", NodeKind::File).expect("made").inode;
+    let bytes = vec![7; 1 << 20];
+    for mib in 0..LONG_WRITES {
+        trial.write(file, mib << 20, &bytes).expect("written");
+    }
+    trial.synced(file).recv().expect("an answer").expect("synced");
+    drop(trial);
+    let (sender, opened) = mpsc::channel();
+    std::thread::spawn(move || {
+        let trial = Trial::open(directory.path());
+        let _ = sender.send(trial.read(file, (LONG_WRITES - 1) << 20, 5));
+    });
+    // A rest for each 128 KiB would make it three times as much.
+    let read = opened.recv_timeout(Duration::from_secs(8)).expect("a log that is open");
+    assert_eq!(read, Ok(vec![7; 5]));
 }
 
 #[test]

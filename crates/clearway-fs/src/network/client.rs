@@ -41,6 +41,9 @@ pub(crate) type DoneAnswer = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 /// Something to do without the lock.
 type Action = Box<dyn FnOnce() + Send>;
 
+/// Closed files whose version is known: two megabytes of memory.
+const VERSIONS_MAX: usize = 1 << 16;
+
 /// A call that is not answered.
 pub(super) struct OpenCall {
     pub(super) class: Class,
@@ -83,6 +86,8 @@ struct OpenFile {
     class: Class,
     /// The version of its bytes when it was opened last.
     version: u64,
+    /// Whether all pages that the kernel has of it are those of the version, or of later ones.
+    has_pages: bool,
 }
 
 #[derive(Default)]
@@ -93,6 +98,8 @@ struct ClientState {
     queue: VecDeque<u64>,
     dirty: BTreeMap<InodeId, DirtyFile>,
     open: BTreeMap<InodeId, OpenFile>,
+    /// Versions of files that are closed, and that the kernel may have pages of.
+    versions: BTreeMap<InodeId, u64>,
     /// Bytes of writes that are not answered.
     unanswered: u64,
     /// Answers of writes that wait for memory.
@@ -221,7 +228,9 @@ impl RemoteFiles {
     ) -> CacheState {
         let mut state = self.lock();
         let is_dirty = state.dirty.contains_key(&inode);
-        let fresh = OpenFile { readers: 0, writers: 0, class: opening.class(), version: u64::MAX };
+        let version = state.versions.remove(&inode).unwrap_or(u64::MAX);
+        let class = opening.class();
+        let fresh = OpenFile { readers: 0, writers: 0, class, version, has_pages: true };
         let file = state.open.entry(inode).or_insert(fresh);
         match usage {
             OpenUsage::Read => file.readers += 1,
@@ -230,6 +239,8 @@ impl RemoteFiles {
         file.class = opening.class();
         let known = std::mem::replace(&mut file.version, opening.version);
         let is_same = known == opening.version || is_dirty || file.writers > 1;
+        // What is written here changes pages and version, and others may write between the two.
+        file.has_pages &= usage == OpenUsage::Read && (known == opening.version || !is_dirty);
         if is_same || age == FileAge::New { CacheState::Valid } else { CacheState::Stale }
     }
 
@@ -242,7 +253,14 @@ impl RemoteFiles {
                 OpenUsage::Write => file.writers = file.writers.saturating_sub(1),
             }
             if file.readers + file.writers == 0 {
+                let (version, has_pages) = (file.version, file.has_pages);
                 state.open.remove(&inode);
+                if has_pages {
+                    state.versions.insert(inode, version);
+                }
+                if state.versions.len() > VERSIONS_MAX {
+                    state.versions.pop_first();
+                }
                 // The next program that opens it begins anew.
                 if let Some(file) = state.dirty.get_mut(&inode) {
                     file.error = None;
@@ -255,6 +273,11 @@ impl RemoteFiles {
         self.after_writes(inode, move |files| {
             files.request(Class::BestEffort, &request, 0, Box::new(|_| {}));
         });
+    }
+
+    /// Forgets the versions of closed files: a server that was killed may give a number again.
+    pub(super) fn forget_versions(&self) {
+        self.lock().versions.clear();
     }
 
     /// Returns the files that are open, for a server that does not know them.

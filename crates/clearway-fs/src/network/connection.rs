@@ -168,6 +168,7 @@ struct ClientHost {
 impl ClientHost {
     /// Opens files again that the server may not know.
     fn reopen(&mut self, now: LocalNs, driver: &mut Driver<CallClient>) {
+        self.files.forget_versions();
         let mut open = self.files.open_files();
         open.truncate(super::request::REOPENED_MAX);
         let bytes = encode(&FileRequest::Reopen(open));

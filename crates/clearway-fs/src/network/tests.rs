@@ -17,7 +17,7 @@ use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
 use clearway_runtime::waiting::{Waitable, Waiting};
 use rustix::io::Errno;
 
-use super::client::{FileAge, RemoteFiles};
+use super::client::{CacheState, FileAge, RemoteFiles};
 use super::connection::{ConnectError, ServerConnection, ServerConnector, keep_connected};
 use super::request::{FileRequest, FileResponse, RequestNode, RequestPlace, RequestedAttributes};
 use super::server::StagingServer;
@@ -204,6 +204,18 @@ impl TestClient {
         }
     }
 
+    /// Opens a file and closes it; whether the kernel would keep its pages.
+    fn open_and_close(&self, inode: InodeId, usage: OpenUsage) -> CacheState {
+        match self.ask(&FileRequest::Open { inode: inode.0, usage }) {
+            Ok((FileResponse::Opened(opening), _)) => {
+                let state = self.files.opened(inode, usage, opening, FileAge::Existing);
+                self.files.close(inode, usage);
+                state
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn write(&self, inode: InodeId, offset: u64, bytes: &[u8]) {
         let (sender, receiver) = mpsc::channel();
         let answer = Box::new(move |done| sender.send(done).expect("the test waits"));
@@ -267,6 +279,32 @@ fn client__what_one_writes_and_closes_another_reads() {
     assert_eq!(other.ask(&missing).err(), Some(Errno::NOENT));
     drop((one, other));
     service.stop();
+}
+
+#[test]
+fn opened__pages_of_a_closed_file_are_kept_until_its_bytes_change() {
+    let service = TestService::new();
+    let (one, other) =
+        (TestClient::new(&service, 1, User::Host), TestClient::new(&service, 2, User::Host));
+    let inode = one.create(InodeId::ROOT, "file");
+    one.write(inode, 0, b"first");
+    assert_eq!(one.sync(inode), Ok(()));
+    let read = || other.open_and_close(inode, OpenUsage::Read);
+    assert_eq!(read(), CacheState::Stale);
+    assert_eq!(read(), CacheState::Valid);
+    one.write(inode, 0, b"again");
+    assert_eq!(one.sync(inode), Ok(()));
+    assert_eq!(read(), CacheState::Stale);
+    assert_eq!(read(), CacheState::Valid);
+    // What a program writes meanwhile, nobody knows here.
+    other.open_and_close(inode, OpenUsage::Write);
+    assert_eq!(read(), CacheState::Stale);
+    // Another life of the server may count anew.
+    assert_eq!(read(), CacheState::Valid);
+    service.stop();
+    service.start();
+    assert_eq!(other.read(inode, 0, 5).expect("read"), b"again");
+    assert_eq!(read(), CacheState::Stale);
 }
 
 #[test]

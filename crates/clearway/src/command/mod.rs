@@ -27,6 +27,7 @@ mod stage;
 mod start;
 mod timeslice;
 mod topo;
+mod warm;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -16,6 +16,7 @@ use clearway_proto::base::{Bytes, Class, Nanos};
 use clearway_proto::stats::{Quantile, QuantileValue};
 use clearway_runtime::launch::escaped;
 
+use super::warm::{WarmFlags, warm};
 use super::{json_text, print};
 use crate::mechanism::staging::job::{self, HeldProgramFlags, NodeMountFlags, StageJobFlags};
 use crate::mechanism::staging::service::{ServeFlags, serve};
@@ -87,6 +88,12 @@ pub(crate) enum StageCommand {
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
+    /// Read files that only the store has into the memory of this machine, so that later reads are
+    /// fast.
+    ///
+    /// The kernel keeps what was read until it needs the memory. Files that are in the log wholly are
+    /// left out.
+    Warm(WarmFlags),
     /// Set the class of the later traffic of files. The class of a directory counts for everything
     /// below it that has none of its own.
     SetClass {
@@ -165,6 +172,7 @@ pub(crate) fn command(command: StageCommand) -> Result<Exit> {
         StageCommand::Cancel { paths } => {
             ask(&paths, |paths| ControlRequest::Cancel { paths }, |_| Ok(()))?;
         }
+        StageCommand::Warm(flags) => warm(&flags)?,
         StageCommand::SetClass { class: ClassChoice(class), paths } => {
             ask(&paths, |paths| ControlRequest::SetClass { paths, class }, |_| Ok(()))?;
         }

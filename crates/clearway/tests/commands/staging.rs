@@ -8,6 +8,7 @@ mod job;
 mod kills;
 mod metrics;
 mod munge;
+mod programs;
 mod served;
 mod slurm_scripts;
 

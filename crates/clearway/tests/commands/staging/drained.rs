@@ -6,7 +6,7 @@ use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use clearway_proto::base::RandomKey;
@@ -419,7 +419,7 @@ fn cancel__a_file_is_left_out_until_it_changes_or_is_asked_for() {
 }
 
 /// Makes a directory whose files appear when they are published.
-fn explicit(place: &StagingPlace, name: &str) -> PathBuf {
+pub(super) fn explicit(place: &StagingPlace, name: &str) -> PathBuf {
     let directory = place.on_mount(name);
     fs::create_dir(&directory).expect("made");
     let flags = rustix::fs::XattrFlags::empty();
@@ -427,7 +427,7 @@ fn explicit(place: &StagingPlace, name: &str) -> PathBuf {
     directory
 }
 
-fn count(directory: &Path) -> usize {
+pub(super) fn count(directory: &Path) -> usize {
     fs::read_dir(directory).map_or(0, Iterator::count)
 }
 
@@ -457,6 +457,30 @@ fn publish__a_set_appears_when_it_is_published_and_not_before() {
     staged(&["publish"], &[&set]);
     fs::write(set.join("0"), "a new version is nothing new").expect("written");
     assert_same(&place);
+    place.umount();
+}
+
+#[test]
+fn publish__commands_that_publish_one_set_at_once_all_return_when_it_is_there() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&[]) {
+        return;
+    }
+    // As each rank of a program may do it.
+    let set = explicit(&place, "set");
+    for file in 0..100 {
+        fs::write(set.join(file.to_string()), vec![file; 3000]).expect("written");
+    }
+    let publish = |_| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["stage", "publish"]).arg(&set).stderr(Stdio::piped()).spawn()
+    };
+    let publishers: Vec<Child> = (0..8).map(publish).collect::<Result<_, _>>().expect("started");
+    for publisher in publishers {
+        let output = publisher.wait_with_output().expect("an end");
+        assert!(output.status.success(), "{}", error_of(&output));
+        assert_eq!(count(&place.path("store/set")), 100);
+    }
     place.umount();
 }
 

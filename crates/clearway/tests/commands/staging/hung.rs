@@ -1,13 +1,20 @@
 //! `clearway mount` on a store that hangs: another mount, whose process is stopped, is its disk.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::drained::{assert_same, comes, status};
-use super::{StagingPlace, staged};
+use super::drained::{assert_same, comes, count, explicit, status};
+use super::{PROGRAM, StagingPlace, staged};
+
+/// Files of a set that is published.
+const FILES: u8 = 8;
+/// Sets that are published while the mount is killed.
+const ROUNDS: u8 = 6;
 
 /// A mount whose store lies on another one; dropped in this order.
 struct HungStore {
@@ -90,5 +97,94 @@ fn drain__files_that_are_asked_for_come_before_others() {
     let place_of = |file| order.iter().position(|other| *other == file).expect("there");
     // Four copies were under way when they were asked for.
     assert!(place_of(38) < 8 && place_of(39) < 8, "{order:?}");
+    hung.umount();
+}
+
+/// Starts `stage publish` of a set of files of which the store has none yet.
+fn publish(hung: &HungStore, name: &str) -> Child {
+    let set = explicit(&hung.place, name);
+    for file in 0..FILES {
+        fs::write(set.join(file.to_string()), vec![file; 30_000]).expect("written");
+    }
+    let mut command = Command::new(PROGRAM);
+    command.args(["stage", "publish"]).arg(&set).stderr(Stdio::piped());
+    command.spawn().expect("the program")
+}
+
+#[test]
+fn publish__while_the_store_hangs_it_waits_and_then_the_set_is_whole() {
+    let Some(hung) = HungStore::new(&["--store-patience", "1"]) else { return };
+    hung.signal(Signal::SIGSTOP);
+    let mut publisher = publish(&hung, "set");
+    let mut said = String::new();
+    let error = publisher.stderr.as_mut().expect("piped");
+    BufReader::new(error).read_line(&mut said).expect("read");
+    assert!(said.contains("the store makes no progress"), "{said}");
+    assert!(publisher.try_wait().expect("asked").is_none());
+    hung.signal(Signal::SIGCONT);
+    assert!(publisher.wait().expect("an end").success());
+    assert_eq!(count(&hung.place.path("store/set")), usize::from(FILES));
+    assert_same(&hung.place);
+    hung.umount();
+}
+
+#[test]
+fn publish__a_mount_that_is_killed_while_the_store_hangs_leaves_all_of_a_set_or_nothing() {
+    let Some(mut hung) = HungStore::new(&["--store-patience", "1"]) else { return };
+    for round in 0..ROUNDS {
+        let name = format!("set-{round}");
+        let stored = hung.place.path("store").join(&name);
+        let mut publisher = publish(&hung, &name);
+        // The store hangs before the set is there, when some names of it are, or behind it.
+        let names = usize::from(round) * 2;
+        comes(|| count(&stored) >= names.min(usize::from(FILES)));
+        hung.signal(Signal::SIGSTOP);
+        hung.place.kill();
+        let is_acknowledged = publisher.wait().expect("an end").success();
+        hung.signal(Signal::SIGCONT);
+        let seen = count(&stored);
+        assert!(hung.place.mount(&["--store-patience", "1"]));
+        fs::write(hung.place.on_mount("after"), [round]).expect("written");
+        staged(&["wait", "--until", "stored"], &[&hung.place.on_mount("after")]);
+        let files = usize::from(FILES);
+        assert!(comes(|| [0, files].contains(&count(&stored))), "round {round}: {seen}");
+        if seen > 0 || is_acknowledged {
+            assert!(comes(|| count(&stored) == files), "round {round}: {seen} were there");
+        }
+        staged(&["publish"], &[&hung.place.on_mount(&name)]);
+        assert_eq!(count(&stored), files, "round {round}");
+        assert_same(&hung.place);
+    }
+    hung.umount();
+}
+
+#[test]
+fn warm__a_file_that_was_read_into_memory_is_there_while_the_store_hangs() {
+    let Some(mut hung) = HungStore::new(&[]) else { return };
+    let bytes: Vec<u8> = (0..20_000_000_u32).map(|at| (at % 251) as u8).collect();
+    let place = &hung.place;
+    fs::create_dir_all(place.on_mount("set/below")).expect("made");
+    fs::write(place.on_mount("set/large"), &bytes).expect("written");
+    fs::write(place.on_mount("set/below/small"), &bytes[..30_000]).expect("written");
+    fs::write(place.on_mount("other"), &bytes[..3_000_000]).expect("written");
+    assert_same(place);
+    // The pages of another mount are gone with it.
+    hung.place.umount();
+    assert!(hung.place.mount(&[]));
+    let place = &hung.place;
+    let said = staged(&["warm"], &[&place.on_mount("set"), &place.on_mount("set/large")]);
+    assert!(said.starts_with("read     20030000 B of 2 files in "), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let read = || status(place)["read_bytes"].as_u64();
+    let before = read();
+    hung.signal(Signal::SIGSTOP);
+    assert!(fs::read(place.on_mount("set/large")).expect("read") == bytes);
+    assert!(fs::read(place.on_mount("set/below/small")).expect("read") == bytes[..30_000]);
+    assert_eq!(read(), before);
+    // Files that lie in the log are fast.
+    fs::write(place.on_mount("new"), &bytes[..5000]).expect("written");
+    hung.signal(Signal::SIGCONT);
+    let said = staged(&["warm", "--limit", "1MiB"], &[&place.path("mnt")]);
+    assert!(said.contains("\nleft out "), "{said}");
     hung.umount();
 }

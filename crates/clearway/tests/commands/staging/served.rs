@@ -155,6 +155,36 @@ fn serve__what_one_mount_closes_another_sees_and_the_store_gets() {
     assert_eq!(fs::read_dir(&one).expect("empty").count(), 0);
 }
 
+#[test]
+fn warm__what_a_client_has_read_into_memory_it_does_not_ask_the_server_for() {
+    let Some(served) = ServedPlace::new() else { return };
+    if !served.mount("mnt", "") {
+        return;
+    }
+    let bytes: Vec<u8> = (0..20_000_000_u32).map(|at| (at / 11) as u8).collect();
+    fs::create_dir(served.place.on_mount("sub")).expect("made");
+    fs::write(served.place.on_mount("sub/file"), &bytes).expect("written");
+    staged(&["wait", "--until", "stored"], &[&served.place.path("mnt")]);
+    assert!(served.mount("other", ":/sub"));
+    let other = served.place.path("other");
+    staged(&["warm"], &[&other]);
+    let read = || {
+        let status = staged(&["status", "--json"], &[&other]);
+        let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+        status["read_bytes"].as_u64()
+    };
+    let before = read();
+    assert!(before >= Some(bytes.len() as u64), "{before:?}");
+    assert!(fs::read(other.join("file")).expect("read") == bytes);
+    assert_eq!(read(), before);
+    // Another mount changes it: the next reader sees that.
+    let file = File::options().write(true).open(served.place.on_mount("sub/file"));
+    file.and_then(|file| file.write_all_at(b"changed", 5000)).expect("written");
+    assert_eq!(&fs::read(other.join("file")).expect("read")[5000..5007], b"changed");
+    served.umount("other");
+    served.umount("mnt");
+}
+
 /// Writes files until told to stop; returns how many there are.
 fn write_files(directory: &Path, goes_on: &dyn Fn() -> bool) -> u64 {
     let log = File::options().create(true).append(true).open(directory.join("log")).expect("made");
