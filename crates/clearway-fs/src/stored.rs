@@ -314,8 +314,8 @@ fn gather(
     held.map(|()| set)
 }
 
-/// Returns the files of a set: none when the store shows all of them already, or will when a set is
-/// there that is on its way.
+/// Returns the files that a set still has to publish: none if the store shows all of them, or a set in
+/// progress will.
 fn members(core: &mut Core, inodes: &[InodeId]) -> Result<BTreeSet<InodeId>, String> {
     let (mut files, mut seen, mut held) = (BTreeSet::new(), None, None);
     for inode in inodes {

@@ -20,9 +20,10 @@
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clearway_proto::base::ByteReader;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use thiserror::Error;
 
 use crate::launch::send_all;
@@ -145,7 +146,7 @@ impl MungeDaemon {
     /// [`MungeError::Silent`].
     pub fn at(socket: &Path) -> Result<Self, MungeError> {
         let found = Self { socket: socket.to_owned() };
-        UnixStream::connect(socket).map_err(|cause| found.silent(cause))?;
+        found.connect().map_err(|cause| found.silent(cause))?;
         Ok(found)
     }
 
@@ -176,15 +177,33 @@ impl MungeDaemon {
         decoded(&answer).ok_or_else(|| self.garbled())
     }
 
+    /// Connects to the daemon. A daemon that hangs has a full backlog, where a connection that may
+    /// wait would wait for ever.
+    fn connect(&self) -> io::Result<UnixStream> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &SocketAddrUnix::new(&self.socket)?)?;
+        let stream = UnixStream::from(socket);
+        stream.set_nonblocking(false)?;
+        Ok(stream)
+    }
+
     /// Sends one question and returns its answer.
     fn request(&self, kind: u8, body: &[u8], expected: u8) -> Result<Vec<u8>, MungeError> {
         let talk = || {
-            let daemon = UnixStream::connect(&self.socket)?;
-            daemon.set_read_timeout(Some(PATIENCE))?;
+            let until = Instant::now() + PATIENCE;
+            let daemon = self.connect()?;
             daemon.set_write_timeout(Some(PATIENCE))?;
             send_all(&daemon, &[&header(kind, body.len())[..], body].concat())?;
-            let mut answer = Vec::new();
-            daemon.take((HEADER + ANSWER_MAX) as u64).read_to_end(&mut answer)?;
+            let (mut answer, mut part) = (Vec::new(), [0; 4096]);
+            while answer.len() < HEADER + ANSWER_MAX {
+                let left = until.saturating_duration_since(Instant::now());
+                daemon.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+                match (&daemon).read(&mut part)? {
+                    0 => break,
+                    length => answer.extend_from_slice(part.get(..length).unwrap_or_default()),
+                }
+            }
             Ok(answer)
         };
         let answer = talk().map_err(|cause| self.silent(cause))?;

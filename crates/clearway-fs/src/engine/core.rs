@@ -473,6 +473,11 @@ impl Core {
         (&self.counts, self.parked.count() as u64)
     }
 
+    /// Keeps an answer until it can be sent without the lock.
+    pub(super) fn push_due(&mut self, answer: Box<dyn FnOnce() + Send>) {
+        self.due.push(answer);
+    }
+
     /// Takes the answers that are due.
     pub(super) fn take_due(&mut self) -> Vec<Box<dyn FnOnce() + Send>> {
         std::mem::take(&mut self.due)

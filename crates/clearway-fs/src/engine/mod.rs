@@ -239,7 +239,7 @@ impl Engine {
         let change = Box::new(move |core: &mut Core| {
             let outcome = without_shortage(attempt(core))?;
             if let Some(answer) = answer.take() {
-                answer(outcome);
+                core.push_due(Box::new(move || answer(outcome)));
             }
             Ok(())
         });

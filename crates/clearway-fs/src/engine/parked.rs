@@ -24,7 +24,7 @@ pub(crate) enum ChangeSource {
     Host(u64),
 }
 
-/// What a change lacks.
+/// Names the resource that a change waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
     /// Space of the log or memory, which all share.
@@ -33,7 +33,7 @@ pub(crate) enum Shortage {
     Share,
 }
 
-/// A change that waits: makes it, or says what it lacks.
+/// Makes the change, or returns the resource that it waits for.
 pub(super) type ParkedChange = Box<dyn FnMut(&mut Core) -> Result<(), Shortage> + Send>;
 
 /// All changes that wait.

@@ -143,7 +143,7 @@ fn open__long_writes_are_read_again_without_a_rest_between_their_parts() {
         let _ = sender.send(trial.read(file, (LONG_WRITES - 1) << 20, 5));
     });
     // A rest for each 128 KiB would make it three times as much.
-    let read = opened.recv_timeout(Duration::from_secs(8)).expect("a log that is open");
+    let read = opened.recv_timeout(Duration::from_secs(15)).expect("a log that is open");
     assert_eq!(read, Ok(vec![7; 5]));
 }
 

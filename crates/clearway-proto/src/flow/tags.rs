@@ -132,6 +132,19 @@ impl<K: Ord + Copy> TagScheduler<K> {
         }
     }
 
+    /// Takes back the newest request of a stream: which one of its requests is served is up to the
+    /// caller, only their number and costs count.
+    pub fn withdraw(&mut self, key: K) {
+        if let Some(stream) = self.streams.get_mut(&key) {
+            stream.waiting.pop_back();
+        }
+    }
+
+    /// Takes back all requests. What was served keeps counting.
+    pub fn withdraw_all(&mut self) {
+        self.streams.values_mut().for_each(|stream| stream.waiting.clear());
+    }
+
     /// Chooses what is served at `now`; the head of the stream is taken with it.
     pub fn choose(&mut self, now: LocalNs) -> ServiceChoice<K> {
         let reserved = self

@@ -42,7 +42,7 @@ pub struct DrainJob {
     pub inode: InodeId,
     /// The version.
     pub version: u64,
-    /// Its size.
+    /// Bytes that its turn copies: at most those of one pass.
     pub size: u64,
     /// The user whose share it takes.
     pub owner: u32,
@@ -84,7 +84,7 @@ struct TargetQueue {
     limits: DrainLimits,
     weights: Vec<(Class, u32)>,
     owner_tags: TagScheduler<u32>,
-    /// The owners of files that wait.
+    /// The owners of files that wait or waited.
     owners: BTreeMap<u32, OwnerQueue>,
     /// Files under way.
     under_way: BTreeMap<InodeId, DrainJob>,
@@ -146,6 +146,8 @@ impl DrainOrder {
             && let Some(waiting) = owner.waiting.get_mut(&job.class)
         {
             waiting.retain(|other| *other != inode);
+            owner.tags.withdraw(job.class);
+            queue.owner_tags.withdraw(job.owner);
         }
     }
 
@@ -206,9 +208,13 @@ impl DrainOrder {
 }
 
 impl TargetQueue {
+    /// Forgets the files that wait. What was served counts.
     fn clear(&mut self) {
-        self.owner_tags = TagScheduler::default();
-        self.owners.clear();
+        self.owner_tags.withdraw_all();
+        for owner in self.owners.values_mut() {
+            owner.tags.withdraw_all();
+            owner.waiting.clear();
+        }
     }
 
     fn enqueue(&mut self, now: LocalNs, job: &DrainJob) {
@@ -238,7 +244,6 @@ impl TargetQueue {
         };
         while (self.under_way.len() as u32) < files {
             let ServiceChoice::Serve(owner) = self.owner_tags.choose(now) else { return None };
-            // Without a file, the turn was that of a file that is gone.
             if let Some(inode) = self.owners.get_mut(&owner).and_then(|queue| queue.begin(now)) {
                 return Some(inode);
             }
@@ -324,6 +329,19 @@ mod tests {
         let behind = owners.iter().rposition(|owner| *owner == 2).expect("drained");
         assert_eq!(owners[..behind].iter().filter(|owner| **owner == 1).count(), 2, "{owners:?}");
         assert_eq!(owners.len(), 16);
+    }
+
+    #[test]
+    fn begin__a_file_that_goes_before_its_turn_costs_its_owner_nothing() {
+        let mut order = order();
+        let owned = |owner, inode, size| DrainJob { size, owner, ..job(inode, 1, inode) };
+        order.push(LocalNs(0), HERE, owned(2, 20, 1 << 40));
+        order.forget(InodeId(20));
+        for inode in 0..4 {
+            order.push(LocalNs(0), HERE, owned(1, 30 + inode, 1 << 20));
+            order.push(LocalNs(0), HERE, owned(2, 40 + inode, 1 << 20));
+        }
+        assert_eq!(begun(&mut order, 0), [(0, 30, 1), (0, 40, 1)]);
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub(crate) struct WarmFlags {
     paths: Vec<PathBuf>,
 }
 
-/// A file of which the store has bytes that the log has not.
+/// A file with bytes that only the store has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct StoredFile {
     bytes: u64,

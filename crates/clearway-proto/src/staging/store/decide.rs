@@ -507,7 +507,7 @@ impl StoreDrain {
             }
             self.unqueued.remove(&inode);
             self.queued.insert(inode);
-            let (version, size) = (content.version(), content.size());
+            let (version, size) = (content.version(), content.logged().min(self.config.pass.0));
             let owner = view.tree.inode(inode).map_or(0, |inode| inode.uid);
             let job = DrainJob { inode, version, size, owner, class, deadline };
             self.order.push(view.now, STORE, job);

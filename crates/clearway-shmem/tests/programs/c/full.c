@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BLOCK = 1 << 20, BLOCKS = 8, STOPPED_US = 400000 };
+enum { BLOCK = 1 << 20, BLOCKS = 8, STOPPED_US = 900000 };
 
 static long pid;
 static char block[BLOCK];

@@ -66,7 +66,7 @@ impl std::fmt::Display for ServerAddress {
     }
 }
 
-/// How a mount shows a server whose it is.
+/// How a mount authenticates to a server.
 pub(crate) enum MountProof {
     /// With a key that the server knows.
     Key(Vec<u8>),
@@ -144,23 +144,25 @@ impl MountConnector {
         called.map_err(|why| self.failure(why))
     }
 
-    /// Returns what a failed proof means for the mount.
+    /// Returns what a failed handshake means for the mount. It ends only the first connection for
+    /// good: later, anybody who listens at the port could have answered so.
     fn failure(&self, why: DoorError) -> Failure {
+        let is_final = self.client.is_none();
         match (why, &self.proof) {
             (DoorError::OtherKey, MountProof::Key(_)) => {
                 let why = anyhow!(
                     "the server {} does not know this key; ask its administrator",
                     self.server
                 );
-                Failure { is_final: true, why }
+                Failure { is_final, why }
             }
             (DoorError::OtherKey, MountProof::Munge(_)) => anyhow!(
-                "the server {} accepted a credential that it cannot open; another program answers in its place",
+                "the server {} accepted the munge credential but does not know its secret; another program may listen at this port, so check the server's host",
                 self.server
             )
             .into(),
             (other, _) => {
-                let is_final = matches!(other, DoorError::OtherProtocol);
+                let is_final = is_final && matches!(other, DoorError::OtherProtocol);
                 let why = sentence(other).context(format!("the server {}", self.server));
                 Failure { is_final, why }
             }

@@ -15,7 +15,7 @@
 //!     it, and no credential is opened twice.
 //! I2. Only root's servers and the user's own are given a secret: any user could listen at the port
 //!     of a server that has ended. A server that cannot open the credential gets no further.
-//! I3. What is said in the clear decides nothing for good: somebody in between could have said it.
+//! I3. What is said in the clear never ends a working mount: somebody in between could have said it.
 //!
 //! # Not here
 //! Root of a host. Munge names it as it names users, but it speaks for all of them.
@@ -54,10 +54,11 @@ pub(super) enum MungeRefusal {
     OtherConnection = 8,
     Root = 9,
     UnknownUser = 10,
+    OtherUser = 11,
 }
 
 impl MungeRefusal {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::NotAccepted,
         Self::Silent,
         Self::OtherKey,
@@ -68,6 +69,7 @@ impl MungeRefusal {
         Self::OtherConnection,
         Self::Root,
         Self::UnknownUser,
+        Self::OtherUser,
     ];
 
     fn from_code(code: u8) -> Option<Self> {
@@ -106,6 +108,9 @@ impl fmt::Display for MungeRefusal {
             Self::UnknownUser => {
                 "the host of the server does not know this user; mount with --key FILE, or create the user there"
             }
+            Self::OtherUser => {
+                "the server runs as another user, and serves with --munge that user only; mount a server of root, or with --key FILE"
+            }
         })
     }
 }
@@ -140,7 +145,7 @@ fn judge(opened: &OpenedCredential, nonce: &[u8; NONCE]) -> Result<(u32, Vec<u8>
 /// Always: a sentence for the operator.
 pub(super) fn refuse(visitor: &mut impl Write) -> Result<MungeGuest> {
     write(visitor, &hello(MungeRefusal::NotAccepted as u8, 0, &[0; NONCE]))?;
-    bail!("a mount came with --munge; start the server with --munge to accept it")
+    bail!("a mount asked for munge, which this server does not accept; start it with --munge")
 }
 
 /// Takes the credential of a visitor; `own` is the user of this process, `open` asks munged, and
@@ -162,7 +167,7 @@ pub(super) fn receive(
     }
     let mut credential = vec![0; length.into()];
     visitor.read_exact(&mut credential).map_err(ended)?;
-    let outcome = take(&credential, &nonce, open, find);
+    let outcome = take(&credential, &nonce, open, own, find);
     let code = outcome.as_ref().err().map_or(ACCEPTED, |(refusal, _)| *refusal as u8);
     write(visitor, &[code])?;
     outcome.map_err(|(_, why)| why)
@@ -172,6 +177,7 @@ fn take(
     credential: &[u8],
     nonce: &[u8; NONCE],
     open: impl FnOnce(&[u8]) -> Result<OpenedCredential, MungeError>,
+    own: u32,
     find: impl FnOnce(u32) -> Result<User>,
 ) -> Result<MungeGuest, (MungeRefusal, anyhow::Error)> {
     if !credential.starts_with(PREFIX) {
@@ -179,6 +185,11 @@ fn take(
     }
     let opened = open(credential).map_err(|why| (MungeRefusal::Silent, anyhow!(why)))?;
     let (uid, secret) = judge(&opened, nonce).map_err(|refusal| (refusal, anyhow!("{refusal}")))?;
+    // Only root may act for others.
+    if own != 0 && uid != own {
+        let refusal = MungeRefusal::OtherUser;
+        return Err((refusal, anyhow!("user {uid} wants to mount a server of user {own}")));
+    }
     let user = find(uid).map_err(|why| (MungeRefusal::UnknownUser, why))?;
     Ok(MungeGuest { user, secret })
 }
@@ -198,7 +209,7 @@ pub(super) fn introduce(
     let (reader, nonce) = read_hello(&hello)?;
     if reader != 0 && reader != own {
         bail!(
-            "it runs as user {reader}, and with --munge a mount trusts servers of root and of its own user only; mount with --key FILE"
+            "it runs as user {reader}, and --munge trusts only servers of root and of your own user; mount with --key FILE"
         );
     }
     let secret = keys::random::<SECRET>().context("the system has no randomness")?;

@@ -228,3 +228,15 @@ fn introduce__no_damaged_words_of_a_server_are_accepted() {
         assert_eq!(outcome.is_ok(), is_nonce);
     }
 }
+
+#[test]
+fn take__a_server_of_a_user_serves_that_user_only() {
+    let nonce = [3; NONCE];
+    let contents = [PURPOSE, &nonce, &[5; SECRET]].concat();
+    let taken = |own| {
+        let credential = seal_as(USER)(&contents, own).expect("sealed");
+        take(&credential, &nonce, open_as(own), own, find).map_err(|(refusal, _)| refusal)
+    };
+    assert!(taken(0).is_ok() && taken(USER).is_ok());
+    assert_eq!(taken(USER + 1).err(), Some(MungeRefusal::OtherUser));
+}
