@@ -110,7 +110,10 @@ fn available() -> Result<Bytes> {
 fn find(paths: &[PathBuf]) -> Result<(Vec<StoredFile>, FileSum)> {
     let (mut files, mut in_log) = (Vec::new(), FileSum::default());
     for path in paths {
-        let (mount, path) = ControlClient::find(path)?;
+        // A link that a user names stands for what it leads to.
+        let path =
+            path.canonicalize().with_context(|| format!("cannot find {}", path.display()))?;
+        let (mount, path) = ControlClient::find(&path)?;
         let mut next = vec![path];
         while !next.is_empty() {
             let some = next.split_off(next.len().saturating_sub(PATHS_MAX));

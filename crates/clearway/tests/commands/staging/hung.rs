@@ -167,20 +167,18 @@ fn warm__a_file_that_was_read_into_memory_is_there_while_the_store_hangs() {
     fs::write(place.on_mount("set/large"), &bytes).expect("written");
     fs::write(place.on_mount("set/below/small"), &bytes[..30_000]).expect("written");
     fs::write(place.on_mount("other"), &bytes[..3_000_000]).expect("written");
+    symlink("set", place.on_mount("latest")).expect("made");
     assert_same(place);
     // The pages of another mount are gone with it.
     hung.place.umount();
     assert!(hung.place.mount(&[]));
     let place = &hung.place;
-    let said = staged(&["warm"], &[&place.on_mount("set"), &place.on_mount("set/large")]);
+    let said = staged(&["warm"], &[&place.on_mount("latest"), &place.on_mount("set/large")]);
     assert!(said.starts_with("read     20030000 B of 2 files in "), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
-    let read = || status(place)["read_bytes"].as_u64();
-    let before = read();
     hung.signal(Signal::SIGSTOP);
     assert!(fs::read(place.on_mount("set/large")).expect("read") == bytes);
     assert!(fs::read(place.on_mount("set/below/small")).expect("read") == bytes[..30_000]);
-    assert_eq!(read(), before);
     // Files that lie in the log are fast.
     fs::write(place.on_mount("new"), &bytes[..5000]).expect("written");
     hung.signal(Signal::SIGCONT);

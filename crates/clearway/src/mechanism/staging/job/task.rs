@@ -42,6 +42,8 @@ pub(super) struct Task<'a> {
     events: Receiver<TaskEvent>,
     mount: Option<NodeMount>,
     program: Option<RunningProgram>,
+    /// Signals that came before the program began; none once it has.
+    early: Option<Vec<Signal>>,
     /// When a program that has to end is killed.
     kill_at: Option<Instant>,
     is_stopping: bool,
@@ -71,6 +73,7 @@ impl<'a> Task<'a> {
             events,
             mount: None,
             program: None,
+            early: Some(Vec::new()),
             kill_at: None,
             is_stopping: false,
             status: 0,
@@ -154,6 +157,9 @@ impl<'a> Task<'a> {
     fn start(&mut self, directory: &Path) -> Result<()> {
         let program = RunningProgram::spawn(&self.spec, directory)?;
         self.watch(program.id(), || TaskEvent::ProgramEnded)?;
+        let early = self.early.take().unwrap_or_default();
+        // At a terminal, too: there was no program that could get them.
+        early.into_iter().for_each(|signal| program.signal(signal));
         self.program = Some(program);
         Ok(())
     }
@@ -235,8 +241,10 @@ impl<'a> Task<'a> {
         if self.program.as_ref().is_some_and(RunningProgram::has_ended) {
             self.end_program();
         }
-        if let (Some(program), Ok(signal)) = (&self.program, Signal::try_from(signal)) {
-            program.pass_on(signal);
+        match (&self.program, &mut self.early, Signal::try_from(signal)) {
+            (Some(program), _, Ok(signal)) => program.pass_on(signal),
+            (None, Some(early), Ok(signal)) => early.push(signal),
+            _ => {}
         }
         if !matches!(signal, SIGUSR1 | SIGUSR2) {
             self.report(&TaskReport::Interrupted);
