@@ -13,7 +13,7 @@ use std::ops::Bound;
 
 use super::core::Core;
 
-/// Whose changes keep their order.
+/// Names the source of a change; changes of one source keep their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ChangeSource {
     /// A command of `clearway stage`.

@@ -49,8 +49,8 @@ pub(super) struct ClientCall {
 }
 
 impl ClientCall {
-    /// Returns whose changes keep their order with this one. A client's calls are numbered, so those
-    /// of a host do, whichever of its users makes them.
+    /// Returns the source of the call's changes. The calls of a host's client have one sequence of
+    /// numbers, so all of its users are one source.
     fn source(&self) -> ChangeSource {
         match &*self.user {
             User::Host => ChangeSource::Host(self.client.0),

@@ -132,15 +132,15 @@ impl<K: Ord + Copy> TagScheduler<K> {
         }
     }
 
-    /// Takes back the newest request of a stream: which one of its requests is served is up to the
-    /// caller, only their number and costs count.
+    /// Removes the newest request of a stream. The caller decides which of its requests a turn
+    /// serves, so only their number and costs count.
     pub fn withdraw(&mut self, key: K) {
         if let Some(stream) = self.streams.get_mut(&key) {
             stream.waiting.pop_back();
         }
     }
 
-    /// Takes back all requests. What was served keeps counting.
+    /// Removes all requests. The streams keep the tags of what was served.
     pub fn withdraw_all(&mut self) {
         self.streams.values_mut().for_each(|stream| stream.waiting.clear());
     }

@@ -127,7 +127,7 @@ impl MountConnector {
             MountProof::Key(secret) => Ok(secret.clone()),
             MountProof::Munge(daemon) => {
                 let own = nix::unistd::geteuid().as_raw();
-                munge::introduce(&mut stream, own, |bytes, reader| daemon.seal(bytes, reader))
+                munge::send_credential(&mut stream, own, |bytes, reader| daemon.seal(bytes, reader))
                     .with_context(|| format!("the server {}", self.server))
             }
         }

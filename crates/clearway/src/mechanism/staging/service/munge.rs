@@ -115,14 +115,17 @@ impl fmt::Display for MungeRefusal {
     }
 }
 
-/// What a server got from a credential.
-pub(super) struct MungeGuest {
+/// The user and the secret of a credential.
+pub(super) struct MungePeer {
     pub(super) user: User,
     pub(super) secret: Vec<u8>,
 }
 
 /// Returns the user of a credential, and its secret.
-fn judge(opened: &OpenedCredential, nonce: &[u8; NONCE]) -> Result<(u32, Vec<u8>), MungeRefusal> {
+fn check_credential(
+    opened: &OpenedCredential,
+    nonce: &[u8; NONCE],
+) -> Result<(u32, Vec<u8>), MungeRefusal> {
     match opened.verdict {
         MungeVerdict::Valid => {}
         MungeVerdict::Replayed => return Err(MungeRefusal::Replayed),
@@ -143,7 +146,7 @@ fn judge(opened: &OpenedCredential, nonce: &[u8; NONCE]) -> Result<(u32, Vec<u8>
 ///
 /// # Errors
 /// Always: a sentence for the operator.
-pub(super) fn refuse(visitor: &mut impl Write) -> Result<MungeGuest> {
+pub(super) fn refuse(visitor: &mut impl Write) -> Result<MungePeer> {
     write(visitor, &hello(MungeRefusal::NotAccepted as u8, 0, &[0; NONCE]))?;
     bail!("a mount asked for munge, which this server does not accept; start it with --munge")
 }
@@ -152,13 +155,13 @@ pub(super) fn refuse(visitor: &mut impl Write) -> Result<MungeGuest> {
 /// `find` looks up a user.
 ///
 /// # Errors
-/// One sentence for the operator; the visitor was told as well.
-pub(super) fn receive(
+/// One sentence for the operator; the peer got the code of the refusal.
+pub(super) fn receive_credential(
     visitor: &mut (impl Read + Write),
     own: u32,
     open: impl FnOnce(&[u8]) -> Result<OpenedCredential, MungeError>,
     find: impl FnOnce(u32) -> Result<User>,
-) -> Result<MungeGuest> {
+) -> Result<MungePeer> {
     let nonce = keys::random::<NONCE>().context("the system has no randomness")?;
     write(visitor, &hello(ACCEPTED, own, &nonce))?;
     let length = u16::from_le_bytes(read(visitor)?);
@@ -179,19 +182,20 @@ fn take(
     open: impl FnOnce(&[u8]) -> Result<OpenedCredential, MungeError>,
     own: u32,
     find: impl FnOnce(u32) -> Result<User>,
-) -> Result<MungeGuest, (MungeRefusal, anyhow::Error)> {
+) -> Result<MungePeer, (MungeRefusal, anyhow::Error)> {
     if !credential.starts_with(PREFIX) {
         return Err((MungeRefusal::OtherKey, anyhow!("a mount sent no credential of munge")));
     }
     let opened = open(credential).map_err(|why| (MungeRefusal::Silent, anyhow!(why)))?;
-    let (uid, secret) = judge(&opened, nonce).map_err(|refusal| (refusal, anyhow!("{refusal}")))?;
+    let (uid, secret) =
+        check_credential(&opened, nonce).map_err(|refusal| (refusal, anyhow!("{refusal}")))?;
     // Only root may act for others.
     if own != 0 && uid != own {
         let refusal = MungeRefusal::OtherUser;
         return Err((refusal, anyhow!("user {uid} wants to mount a server of user {own}")));
     }
     let user = find(uid).map_err(|why| (MungeRefusal::UnknownUser, why))?;
-    Ok(MungeGuest { user, secret })
+    Ok(MungePeer { user, secret })
 }
 
 /// Sends a server a new secret in a credential; `own` is the user of this process, and `seal` asks
@@ -199,7 +203,7 @@ fn take(
 ///
 /// # Errors
 /// One sentence.
-pub(super) fn introduce(
+pub(super) fn send_credential(
     server: &mut (impl Read + Write),
     own: u32,
     seal: impl FnOnce(&[u8], u32) -> Result<Vec<u8>, MungeError>,

@@ -36,7 +36,7 @@ use super::connect::local_address;
 use super::message::{
     Join, Joined, PROTOCOL, Welcome, key_pair, next, port_request, send, sentence, wire_setup,
 };
-use super::munge::{self, MungeGuest};
+use super::munge::{self, MungePeer};
 use crate::run::exit::Exit;
 use crate::run::job::tune;
 use crate::run::key_file::key;
@@ -148,16 +148,17 @@ impl AcceptedClients {
         Ok(Self { keys, munge })
     }
 
-    /// Returns the user and the secret of a visitor that munge vouches for; `None` for one that is to
-    /// show a key.
-    fn introduced(&self, visitor: &mut Visitor) -> Result<Option<MungeGuest>> {
+    /// Returns the user and the secret of a peer that authenticates by munge; `None` if it begins
+    /// with the proof of a key.
+    fn munge_peer(&self, visitor: &mut Visitor) -> Result<Option<MungePeer>> {
         if !visitor.begins_with(&munge::MAGIC).map_err(sentence)? {
             return Ok(None);
         }
         let Some(daemon) = &self.munge else { return munge::refuse(visitor).map(Some) };
         let own = nix::unistd::geteuid().as_raw();
         let find = |uid: u32| find_user(&uid.to_string());
-        munge::receive(visitor, own, |credential| daemon.open(credential), find).map(Some)
+        munge::receive_credential(visitor, own, |credential| daemon.open(credential), find)
+            .map(Some)
     }
 }
 
@@ -285,11 +286,11 @@ struct ServiceDoor {
 impl ServiceDoor {
     /// Hears the proof of a visitor; `None` when it leaves without a word.
     fn welcome(&self, mut visitor: Visitor) -> Result<Option<(User, Link)>> {
-        let guest = self.clients.introduced(&mut visitor)?;
-        let mut named = guest.as_ref().map(|guest| guest.user.clone());
+        let peer = self.clients.munge_peer(&mut visitor)?;
+        let mut named = peer.as_ref().map(|peer| peer.user.clone());
         let secret_of = |name: u64| {
-            if let Some(guest) = guest {
-                return Some(guest.secret);
+            if let Some(peer) = peer {
+                return Some(peer.secret);
             }
             let found = self.clients.keys.iter().find(|key| key.name == name);
             named = found.map(|key| key.user.clone());

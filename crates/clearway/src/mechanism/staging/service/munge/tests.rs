@@ -43,12 +43,12 @@ fn find(uid: u32) -> Result<User> {
 fn meet(
     (user, seal): (u32, impl Fn(&[u8], u32) -> Result<Vec<u8>, MungeError> + Send + 'static),
     (own, open): (u32, impl Fn(&[u8]) -> Result<OpenedCredential, MungeError>),
-) -> (Result<Vec<u8>>, Result<MungeGuest>) {
+) -> (Result<Vec<u8>>, Result<MungePeer>) {
     let (mut mount, mut server) = UnixStream::pair().expect("a pair");
-    let mounts = thread::spawn(move || introduce(&mut mount, user, seal));
+    let mounts = thread::spawn(move || send_credential(&mut mount, user, seal));
     let magic: [u8; 16] = read(&mut server).expect("a word");
     assert_eq!(magic, MAGIC);
-    let received = receive(&mut server, own, open, find);
+    let received = receive_credential(&mut server, own, open, find);
     drop(server);
     (mounts.join().expect("no panic"), received)
 }
@@ -59,7 +59,7 @@ fn said(outcome: Result<Vec<u8>>) -> String {
 }
 
 #[test]
-fn receive__a_user_of_the_site_has_the_rights_of_that_user_and_both_have_one_secret() {
+fn receive_credential__a_user_of_the_site_has_the_rights_of_that_user_and_both_have_one_secret() {
     for server in [0, USER] {
         let (mount, received) = meet((USER, seal_as(USER)), (server, open_as(server)));
         let guest = received.expect("accepted");
@@ -70,13 +70,13 @@ fn receive__a_user_of_the_site_has_the_rights_of_that_user_and_both_have_one_sec
 }
 
 #[test]
-fn receive__no_two_connections_have_the_same_secret() {
+fn receive_credential__no_two_connections_have_the_same_secret() {
     let secret = || meet((USER, seal_as(USER)), (0, open_as(0))).0.expect("accepted");
     assert_ne!(secret(), secret());
 }
 
 #[test]
-fn introduce__a_server_of_another_user_is_given_nothing() {
+fn send_credential__a_server_of_another_user_is_given_nothing() {
     let sealed = |_: &[u8], _| -> Result<Vec<u8>, MungeError> { panic!("nothing to seal") };
     let (mount, received) = meet((USER, sealed), (77, open_as(77)));
     assert!(received.is_err());
@@ -85,7 +85,7 @@ fn introduce__a_server_of_another_user_is_given_nothing() {
 }
 
 #[test]
-fn receive__who_is_refused_reads_why() {
+fn receive_credential__who_is_refused_reads_why() {
     let (root, received) = meet((0, seal_as(0)), (0, open_as(0)));
     assert!(received.is_err());
     let said_of_root = said(root);
@@ -107,7 +107,7 @@ fn receive__who_is_refused_reads_why() {
 }
 
 #[test]
-fn judge__each_verdict_of_munge_has_a_sentence_of_its_own() {
+fn check_credential__each_verdict_of_munge_has_a_sentence_of_its_own() {
     let nonce = [3; NONCE];
     let good = [PURPOSE, &nonce, &[5; SECRET]].concat();
     let mut sentences = Vec::new();
@@ -119,18 +119,18 @@ fn judge__each_verdict_of_munge_has_a_sentence_of_its_own() {
         (MungeVerdict::Invalid, MungeRefusal::OtherKey),
     ] {
         // Of some of them munge still tells the contents, which count for nothing.
-        let judged = judge(&OpenedCredential { verdict, ..opened(USER, &good) }, &nonce);
+        let judged = check_credential(&OpenedCredential { verdict, ..opened(USER, &good) }, &nonce);
         assert_eq!(judged, Err(refusal), "{verdict:?}");
         sentences.push(refusal.to_string());
     }
     sentences.sort();
     sentences.dedup();
     assert_eq!(sentences.len(), 5);
-    assert_eq!(judge(&opened(USER, &good), &nonce), Ok((USER, vec![5; SECRET])));
+    assert_eq!(check_credential(&opened(USER, &good), &nonce), Ok((USER, vec![5; SECRET])));
 }
 
 #[test]
-fn judge__a_credential_of_another_connection_or_program_is_refused() {
+fn check_credential__a_credential_of_another_connection_or_program_is_refused() {
     let (nonce, secret) = ([3; NONCE], [5; SECRET]);
     let cases = [
         [PURPOSE, &[4; NONCE], &secret].concat(),
@@ -142,13 +142,13 @@ fn judge__a_credential_of_another_connection_or_program_is_refused() {
         Vec::new(),
     ];
     for data in cases {
-        let judged = judge(&opened(USER, &data), &nonce);
+        let judged = check_credential(&opened(USER, &data), &nonce);
         assert_eq!(judged, Err(MungeRefusal::OtherConnection), "{data:?}");
     }
 }
 
 #[test]
-fn receive__a_credential_that_was_made_for_another_connection_is_refused() {
+fn receive_credential__a_credential_that_was_made_for_another_connection_is_refused() {
     let kept = seal_as(USER)(&[PURPOSE, &[0; NONCE], &[5; SECRET]].concat(), 0).expect("sealed");
     let (mount, received) = meet((USER, move |_: &[u8], _| Ok(kept.clone())), (0, open_as(0)));
     assert!(received.is_err());
@@ -159,7 +159,7 @@ fn receive__a_credential_that_was_made_for_another_connection_is_refused() {
 fn refuse__a_server_without_munge_says_so() {
     let (mut mount, mut server) = UnixStream::pair().expect("a pair");
     assert!(refuse(&mut server).is_err());
-    let outcome = introduce(&mut mount, USER, seal_as(USER));
+    let outcome = send_credential(&mut mount, USER, seal_as(USER));
     assert!(said(outcome).contains("the server takes no credentials of munge"));
 }
 
@@ -205,25 +205,25 @@ fn damaged(whole: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 }
 
 #[test]
-fn receive__words_without_this_nonce_are_refused_whatever_they_are() {
+fn receive_credential__words_without_this_nonce_are_refused_whatever_they_are() {
     let credential = seal_as(USER)(&[PURPOSE, &[0; NONCE], &[5; SECRET]].concat(), 0);
     let credential = credential.expect("sealed");
     let whole = [&(credential.len() as u16).to_le_bytes()[..], &credential].concat();
     for bytes in damaged(&whole).chain([vec![0xff; 10_000], vec![0; 2]]) {
-        let received = receive(&mut Says(Cursor::new(bytes)), 0, open_as(0), find);
+        let received = receive_credential(&mut Says(Cursor::new(bytes)), 0, open_as(0), find);
         assert!(received.is_err());
     }
 }
 
 #[test]
-fn introduce__no_damaged_words_of_a_server_are_accepted() {
+fn send_credential__no_damaged_words_of_a_server_are_accepted() {
     let whole = [hello(ACCEPTED, 0, &[7; NONCE]), vec![ACCEPTED]].concat();
-    let accepted = introduce(&mut Says(Cursor::new(whole.clone())), USER, seal_as(USER));
+    let accepted = send_credential(&mut Says(Cursor::new(whole.clone())), USER, seal_as(USER));
     assert!(accepted.is_ok());
     let nonce = HELLO - NONCE..HELLO;
     for bytes in damaged(&whole) {
         let is_nonce = bytes.len() == whole.len() && bytes[nonce.clone()] != [7; NONCE];
-        let outcome = introduce(&mut Says(Cursor::new(bytes)), USER, seal_as(USER));
+        let outcome = send_credential(&mut Says(Cursor::new(bytes)), USER, seal_as(USER));
         // Only the server can tell another nonce from its own.
         assert_eq!(outcome.is_ok(), is_nonce);
     }
