@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use clearway_proto::wire::regions::Pages;
-use clearway_proto::wire::{AtomicKind, ForeignMemory, RefusalReason};
+use clearway_proto::wire::{AtomicKind, ForeignMemory, HeldBytes, RefusalReason};
 
 /// Sizes of pages that are kept for use: 4 KiB to 1 MiB, by powers of two.
 const SIZES: usize = 9;
@@ -34,9 +34,11 @@ impl Loan {
     pub(crate) fn bytes(&self) -> &[u8] {
         self.pages.as_ref().map_or(&[], |pages| &pages.as_ref()[..self.length])
     }
+}
 
-    /// Returns the bytes and those behind them, to the end of the page.
-    fn padded(&self) -> &[u8] {
+/// The bytes and those behind them, to the end of the page.
+impl AsRef<[u8]> for Loan {
+    fn as_ref(&self) -> &[u8] {
         self.pages
             .as_ref()
             .map_or(&[], |pages| &pages.as_ref()[..self.length.next_multiple_of(Pages::ALIGNMENT)])
@@ -133,18 +135,12 @@ impl Arena {
         self.lent.write().unwrap_or_else(PoisonError::into_inner).0.remove(&offset);
     }
 
-    /// Gives `length` lent bytes from `at` on to `use_them`.
-    fn with<T>(
-        &self,
-        at: u64,
-        length: usize,
-        use_them: impl FnOnce(&[u8]) -> T,
-    ) -> Result<T, RefusalReason> {
+    /// Returns the loan with `length` lent bytes from `at` on, if it has them all.
+    fn lent(&self, at: u64, length: usize) -> Option<HeldBytes> {
         let lent = self.lent.read().unwrap_or_else(PoisonError::into_inner);
-        let (offset, loan) = lent.0.range(..=at).next_back().ok_or(RefusalReason::Memory)?;
-        let from = usize::try_from(at - offset).map_err(|_| RefusalReason::Memory)?;
-        let end = from.checked_add(length).ok_or(RefusalReason::Memory)?;
-        loan.padded().get(from..end).map(use_them).ok_or(RefusalReason::Memory)
+        let (offset, loan) = lent.0.range(..=at).next_back()?;
+        let from = usize::try_from(at - offset).ok()?;
+        HeldBytes::new(Arc::<Loan>::clone(loan), from..from.checked_add(length)?)
     }
 }
 
@@ -154,8 +150,13 @@ impl ForeignMemory for Arena {
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), RefusalReason> {
-        let length = into.len();
-        self.with(at, length, |bytes| into.copy_from_slice(bytes))
+        let lent = self.lent(at, into.len()).ok_or(RefusalReason::Memory)?;
+        into.copy_from_slice(lent.bytes());
+        Ok(())
+    }
+
+    fn hold(&self, at: u64, length: u32) -> Option<HeldBytes> {
+        self.lent(at, length as usize)
     }
 
     fn write(&self, _at: u64, _from: &[u8]) -> Result<(), RefusalReason> {

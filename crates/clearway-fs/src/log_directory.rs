@@ -36,6 +36,12 @@ pub(crate) const SEGMENTS_MAX: usize = 512;
 /// Bytes of the smallest and largest segment: four of the longest groups, and what a place on disk
 /// can say.
 const SEGMENT_BYTES: [u64; 2] = [16 << 20, 1 << 30];
+/// Bytes of a new log that are filled with zeros: the first write to a block that was only reserved
+/// changes the metadata of the file system, which makes a sync half as long again. The log uses its
+/// first segments again before others.
+const FILL: u64 = 64 << 20;
+/// Bytes that are filled at a time.
+const FILL_STEP: usize = 1 << 20;
 
 /// The sizes of a log that is made.
 #[derive(Clone, Copy, Debug)]
@@ -206,9 +212,25 @@ fn make(path: &Path, sizes: LogSizes) -> Result<(), FsError> {
     for name in ["snapshot-0", "snapshot-1"] {
         make_file(&path.join(name), 0)?;
     }
+    let mut first = (0..count).take_while(|number| number * size < FILL);
+    first.try_for_each(|number| fill(&path.join(segment_name(number)), size))?;
     sync_directory(&directory)?;
     make_file(&path.join("superblock"), SUPERBLOCK_BYTES)?;
     sync_directory(path)
+}
+
+/// Writes zeros to the first [`FILL`] bytes at most of a segment.
+fn fill(path: &Path, length: u64) -> Result<(), FsError> {
+    let (zeros, end) = (vec![0; FILL_STEP], length.min(FILL));
+    let fill = || {
+        let file = OpenOptions::new().write(true).open(path)?;
+        for at in (0..end).step_by(FILL_STEP) {
+            let step = end.saturating_sub(at).min(FILL_STEP as u64) as usize;
+            file.write_all_at(&zeros[..step], at)?;
+        }
+        file.sync_data()
+    };
+    fill().map_err(FsError::at("cannot write", path))
 }
 
 /// Makes a file of `length` bytes that are really there.

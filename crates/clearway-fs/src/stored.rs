@@ -94,7 +94,7 @@ pub(crate) fn wait(
     let mut pending = inodes;
     engine.wait(|core| {
         // Somebody wants to have them as they are, open or not.
-        core.update_drain(|drain, _| pending.iter().for_each(|inode| drain.closed(*inode)));
+        core.update_drain(|drain, _| pending.iter().for_each(|inode| drain.awaited(*inode)));
     });
     until(engine, &mut *listener, |core| advance(core, &mut pending))?;
     // The records say what the store got, and not that it is still there.
@@ -242,6 +242,9 @@ pub(crate) fn publish(
     engine.look(|core| core.claimed.retain(|inode| !files.contains(inode)));
     let set = gathered?;
     let mut pending: Vec<InodeId> = files.into_iter().collect();
+    engine.wait(|core| {
+        core.update_drain(|drain, _| pending.iter().for_each(|one| drain.policy_changed(*one)));
+    });
     until(engine, listener, |core| {
         let is_member = |core: &mut Core, inode: &InodeId| {
             core.tree().inode(*inode).is_none_or(|found| found.links == 0)

@@ -441,6 +441,7 @@ impl Core {
             self.counts.syncs.record_infinite(1);
             self.due.push(Box::new(move || answer(Err(Errno::IO))));
         } else {
+            self.command(LogCommand::Commit);
             self.waiters_ever += 1;
             let since = self.wire.now();
             self.waiters.insert((number, self.waiters_ever), Waiter { answer, since });
@@ -460,6 +461,7 @@ impl Core {
         change: ParkedChange,
     ) {
         self.counts.stalls += 1;
+        self.has_drain_news |= shortage.is_some();
         self.parked.push(source, shortage, change);
     }
 
@@ -594,7 +596,7 @@ impl Core {
                     self.notify_drain();
                 }
                 LogEvent::Drainable { inode, version, size } => {
-                    self.update_drain(|drain, _| drain.drainable(inode, version, size));
+                    self.note_drainable((inode, version, size));
                 }
                 LogEvent::Refused { why, .. } => self.refused = Some(why),
                 LogEvent::Notice(why) => self.say(why.to_string()),

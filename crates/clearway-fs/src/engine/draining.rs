@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos};
 use clearway_proto::staging::{
-    ClientId, DrainNotice, InodeId, LogError, StepEnd, StoreDrain, StoreDrainConfig, StorePath,
-    StoreStep, StoreTask, StrangerFate, Tree, TreeChange,
+    ClientId, DrainNotice, InodeId, LogCommand, LogError, StepEnd, StoreDrain, StoreDrainConfig,
+    StorePath, StoreStep, StoreTask, StrangerFate, Tree, TreeChange,
 };
 use clearway_proto::wire::Span;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -43,6 +43,8 @@ const PASS: Bytes = Bytes(64 << 20);
 const LOOK: usize = 1024;
 /// How long what failed is left alone.
 const PAUSE: Nanos = Nanos::from_secs(1);
+/// How long a file is left alone after a change: many files change again or are removed by then.
+const DELAY: Nanos = Nanos::from_secs(1);
 /// How long steps may fail until changes do not wait for the store any more.
 const FAILING_MAX: Nanos = Nanos::from_secs(5);
 /// How long the thread rests after a round, in rounds.
@@ -108,6 +110,7 @@ impl Draining {
             names: NAMES,
             pass: PASS,
             pause: PAUSE,
+            delay: DELAY,
             weights: WEIGHTS.to_vec(),
             look: LOOK,
             recorded,
@@ -310,6 +313,17 @@ impl Core {
         }
     }
 
+    /// Gives the drain a new version of a file.
+    pub(super) fn note_drainable(&mut self, version: (InodeId, u64, u64)) {
+        let now = self.now_local();
+        self.update_drain(|drain, tree| drain.drainable(now, tree, version));
+        if let Some(draining) = &mut self.draining
+            && draining.urgent.contains(&version.0)
+        {
+            draining.drain.policy_changed(version.0);
+        }
+    }
+
     /// Returns how the drain is, and what it did.
     pub(crate) fn drain_status(&self) -> (DrainCondition, DrainCounts, u64) {
         match &self.draining {
@@ -337,10 +351,18 @@ impl Core {
         !draining.drain.is_parked() && !is_failing && (is_moving || has_work)
     }
 
+    /// Returns whether less than half of the log is free, or a change waits.
+    fn is_space_short(&mut self) -> bool {
+        let space = self.space();
+        space.free.0 < space.total.0 / 2 || self.counts().1 > 0
+    }
+
     /// Does all that the drain can do now; returns when to do it again.
     fn drain_round(&mut self) -> Option<LocalNs> {
-        self.has_drain_news = false;
         let now = self.now_local();
+        let delay = if self.is_space_short() { Nanos::ZERO } else { DELAY };
+        self.update_drain(|drain, _| drain.set_delay(delay));
+        self.has_drain_news = false;
         self.draining.as_mut()?.take_ends(now);
         while self.append_record() {}
         while let Some(task) = self.next_task(now) {
@@ -351,7 +373,10 @@ impl Core {
         while self.append_record() {}
         let draining = self.draining.as_mut()?;
         let sentences = draining.sentences();
-        let deadline = draining.drain.deadline();
+        let (deadline, waits) = (draining.drain.deadline(), draining.drain.waits_for_records());
+        if waits {
+            self.command(LogCommand::Commit);
+        }
         sentences.into_iter().for_each(|sentence| self.say(sentence));
         self.retry_parked();
         deadline

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use clearway_proto::base::{Bytes, Class, GroupId, LocalNs, Rank};
 use clearway_proto::wire::regions::{Pages, Regions};
 use clearway_proto::wire::{
-    AdoptedMemory, Arrival, Capabilities, Counters, Delivery, Granted, Operation, OperationKind,
-    OperationSet, PostOutcome, RefusalReason, RegionId, Span, StampSource, Wire,
+    AdoptedMemory, Arrival, Capabilities, Counters, Delivery, Granted, HeldBytes, Operation,
+    OperationKind, OperationSet, PostOutcome, RefusalReason, RegionId, Span, StampSource, Wire,
 };
 use clearway_runtime::clock;
 use clearway_runtime::waiting::{Rest, Wake, WakeDescriptors};
@@ -70,6 +70,10 @@ impl Wire for LocalWire {
 
     fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
         self.regions.copy_out(&[], from, into)
+    }
+
+    fn hold(&self, span: Span) -> Option<HeldBytes> {
+        self.regions.adopted(span.region)?.hold(span.offset, span.length)
     }
 
     fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), RefusalReason> {

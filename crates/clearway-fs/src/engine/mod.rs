@@ -52,6 +52,9 @@ use crate::store::{StoreOptions, StoreReader, StoreWorker};
 const BODIES_MAX: Bytes = Bytes(4 << 20);
 /// Bytes of groups between snapshots: recovery reads as many, a quarter of a second of a common disk.
 const SNAPSHOT_EVERY: Bytes = Bytes(256 << 20);
+/// How long changes that nobody waits for may wait for others. The thread of the log looks after at
+/// most `REST_MAX`.
+const LINGER: Nanos = Nanos::from_millis(10);
 /// All files of the log are on one device.
 const DISK: TargetId = TargetId(0);
 /// How often the log is given the time of day: adjustments of the clock are slower than this.
@@ -151,6 +154,7 @@ impl Engine {
             scratch,
             inodes_max: sizes.inodes,
             snapshot_every: SNAPSHOT_EVERY,
+            linger: LINGER,
             wall_at_zero: WallNs(wall_now().0.saturating_sub(clock::now().0)),
         };
         let segments = directory.segments.iter().map(copy).collect::<Result<_, _>>()?;
@@ -252,6 +256,7 @@ impl Engine {
     pub(crate) fn wait(&self, request: impl FnOnce(&mut Core)) {
         let mut core = self.lock();
         request(&mut core);
+        core.step();
         self.send(core);
     }
 

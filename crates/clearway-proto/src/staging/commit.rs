@@ -4,8 +4,9 @@
 //! ```text
 //!   open --close--> written block by block --sync of the segment--> durable
 //! ```
-//! The open group is closed when no other is on its way, or when a record does not fit in it any
-//! more. One sync is under way at a time; it covers the groups of its segment that were completely
+//! The open group is closed when no other is on its way and one of these holds: somebody waits for
+//! it, it is worth a sync of its own, or it lingered. It is also closed when a record does not fit in
+//! it any more. So a file that is made, written and closed takes one sync. One sync is under way at a time; it covers the groups of its segment that were completely
 //! written when it was asked for. Groups become durable in order.
 //!
 //! # Invariants
@@ -25,15 +26,19 @@ use super::snapshot::LogEnd;
 use super::state::{BodyCondition, BodyPlace, changed_file};
 use super::tree::{BodyId, DroppedBytes, SpaceNeed, TreeChange, TreeError};
 use super::{BLOCK, BODY_MAX, ClientId, GroupNumber, InodeId, LogError, LogEvent, blocks};
-use crate::base::Class;
+use crate::base::{Class, LocalNs};
 use crate::wire::{Fault, FileKind, Span, Status};
 
-/// Groups that are closed and not durable: one that is synced, and some that are written meanwhile.
-pub(super) const IN_FLIGHT: usize = 4;
+/// Groups that are closed and not durable: with 4 MiB of bodies in each, as much as an application
+/// may write ahead of the disk.
+pub(super) const IN_FLIGHT: usize = 64;
 /// Segments that stay free when data are taken. A log that took data into its last segment could
 /// not record that others are free. Names can be removed until that segment is half full; the other
 /// half is for records that let go of bytes.
 pub(super) const RESERVED: usize = 1;
+
+/// Blocks of a group that is not kept open for more: with as many, a sync is short beside the write.
+const WORTH_A_SYNC: u32 = (1 << 20) / BLOCK as u32;
 
 /// A body of a group.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +59,10 @@ pub(super) struct OpenGroup {
     dropped: Vec<DroppedBytes>,
     files: BTreeSet<InodeId>,
     pub(super) records: u32,
+    /// When the first record came.
+    since: LocalNs,
+    /// Whether somebody waits for it.
+    is_awaited: bool,
 }
 
 /// A closed group.
@@ -186,6 +195,9 @@ impl StagingLog {
         let id = BodyId { group, index: self.open.bodies.len() as u16 };
         self.state.apply(record, id, &mut self.open.dropped)?;
         self.open.front.push(record);
+        if self.open.records == 0 {
+            self.open.since = self.now;
+        }
         self.open.records += 1;
         if let Some((_, digest)) = record.body() {
             self.open.bodies.push(GroupBody { id, memory, digest });
@@ -238,9 +250,25 @@ impl StagingLog {
         })
     }
 
-    /// Closes the open group if nothing is on its way.
+    /// Closes the open group as soon as nothing is on its way.
+    pub(super) fn commit(&mut self) {
+        self.open.is_awaited = self.open.records > 0;
+        self.close_if_due();
+    }
+
+    /// Returns when the open group is closed, if nothing is on its way.
+    pub(super) fn commit_at(&self) -> Option<LocalNs> {
+        if self.open.records == 0 || !self.in_flight.is_empty() || self.trouble.is_some() {
+            return None;
+        }
+        let is_due =
+            self.open.is_awaited || self.wants_end || self.open.front.blocks() >= WORTH_A_SYNC;
+        Some(if is_due { self.now } else { self.open.since + self.config.linger })
+    }
+
+    /// Closes the open group if it is due.
     pub(super) fn close_if_due(&mut self) {
-        if self.open.records > 0 && self.in_flight.is_empty() && self.trouble.is_none() {
+        if self.commit_at().is_some_and(|at| at <= self.now) {
             self.close();
         }
     }

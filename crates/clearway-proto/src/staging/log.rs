@@ -228,9 +228,11 @@ impl StagingLog {
             LogCommand::Append { client, number, class, change, body } => {
                 self.append(client, number, class, change, body);
             }
+            LogCommand::Commit => self.commit(),
             LogCommand::SetClock(wall) => self.set_clock(wall),
             LogCommand::Finish => {
                 self.wants_end = true;
+                self.close_if_due();
                 self.look_at_end();
             }
         }
@@ -276,7 +278,10 @@ impl Engine for StagingLog {
         self.now = self.now.max(now);
         match input {
             Input::Boot { .. } => self.open(),
-            Input::Tick => self.note_if_quiet(),
+            Input::Tick => {
+                self.close_if_due();
+                self.note_if_quiet();
+            }
             Input::Arrival(arrival) => self.arrival(arrival),
             Input::Command(command) => self.command(command),
         }
@@ -290,6 +295,6 @@ impl Engine for StagingLog {
     }
 
     fn deadline(&self) -> Option<LocalNs> {
-        self.note_at()
+        self.commit_at().into_iter().chain(self.note_at()).min()
     }
 }

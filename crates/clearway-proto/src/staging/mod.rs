@@ -100,7 +100,7 @@ pub use tree::{
 
 use alloc::vec::Vec;
 
-use crate::base::{Bytes, Class};
+use crate::base::{Bytes, Class, Nanos};
 use crate::wire::{FileId, RegionId, Span};
 
 /// Bytes of a block: what disks and file systems write as one piece, and what direct I/O wants
@@ -168,6 +168,8 @@ pub enum LogCommand {
         /// 4096 behind them can be read too. All of it stays as it is until the call is durable.
         body: Span,
     },
+    /// Makes all changes so far durable without waiting for others: somebody waits for them.
+    Commit,
     /// Sets the time of day, as it is now.
     SetClock(WallNs),
     /// Asks for [`LogEvent::Finished`] when everything is durable, and the superblock says so.
@@ -264,6 +266,9 @@ pub struct LogConfig {
     pub inodes_max: u32,
     /// Bytes of groups after which a snapshot is taken. Recovery reads as many.
     pub snapshot_every: Bytes,
+    /// How long changes wait for others that share their sync, unless [`LogCommand::Commit`] asks for
+    /// it or they have as many bytes as a sync is worth.
+    pub linger: Nanos,
     /// The time of day when the engine's clock is zero.
     pub wall_at_zero: WallNs,
 }

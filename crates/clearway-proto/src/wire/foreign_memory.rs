@@ -3,8 +3,8 @@
 //!
 //! # Model
 //! Other threads, processes and disks change such memory at any time, so no reference to its bytes
-//! is ever given out: a wire copies bytes in and out, changes words, and takes digests, by the
-//! methods of [`ForeignMemory`]. Each of them may refuse, for example while the owner has lent a
+//! is given out: a wire copies bytes in and out, changes words, and takes digests, by the methods of
+//! [`ForeignMemory`]. An owner that knows bytes to be constant can let them be held ([`HeldBytes`]). Each of them may refuse, for example while the owner has lent a
 //! part of the memory to a thread. Whoever implements the trait answers for the soundness of its
 //! accesses; this crate has no address in any interface.
 //!
@@ -19,7 +19,8 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::any::Any;
-use core::fmt::Debug;
+use core::fmt::{self, Debug};
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::{AtomicKind, RefusalReason};
@@ -33,6 +34,33 @@ pub enum MemoryAccess {
     /// This rank's operations only. A wire has one such memory at most,
     /// [`RegionId::PROCESS`](super::RegionId::PROCESS).
     Local,
+}
+
+/// Bytes that nobody changes, and that stay until the last holder drops them.
+#[derive(Clone)]
+pub struct HeldBytes {
+    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    range: Range<usize>,
+}
+
+impl HeldBytes {
+    /// Holds a part of the bytes of `owner`, which are always the same; `None` when they have no such
+    /// part.
+    pub fn new(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<usize>) -> Option<Self> {
+        let is_there = owner.as_ref().as_ref().get(range.clone()).is_some();
+        is_there.then_some(Self { owner, range })
+    }
+
+    /// Returns the bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.owner.as_ref().as_ref().get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+impl Debug for HeldBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HeldBytes").field(&self.range).finish()
+    }
 }
 
 /// Memory that a wire did not allocate, and that others change meanwhile.
@@ -67,6 +95,12 @@ pub trait ForeignMemory: Debug + Send + Sync {
     /// # Errors
     /// [`RefusalReason::Memory`], also when `at` is no multiple of 8.
     fn change(&self, at: u64, kind: AtomicKind) -> Result<u64, RefusalReason>;
+
+    /// Holds `length` bytes from `at` on, so that another thread reads them without a copy; `None`
+    /// where they may change.
+    fn hold(&self, _at: u64, _length: u32) -> Option<HeldBytes> {
+        None
+    }
 
     /// Computes the CRC-32C of `length` bytes from `at` on.
     ///

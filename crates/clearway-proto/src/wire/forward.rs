@@ -72,6 +72,10 @@ macro_rules! forward_wire {
             self.$to.copy_in(into, from)
         }
 
+        fn hold(&self, span: $crate::wire::Span) -> Option<$crate::wire::HeldBytes> {
+            self.$to.hold(span)
+        }
+
         fn digest(&self, of: $crate::wire::Span) -> Result<u32, $crate::wire::RefusalReason> {
             self.$to.digest(of)
         }

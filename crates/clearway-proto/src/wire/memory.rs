@@ -30,8 +30,8 @@ use self::inlet::Inlet;
 use super::regions::{Pages, Regions};
 use super::{
     AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination,
-    Granted, Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue, RefusalReason,
-    RegionId, RemoteSpan, Span, Stamp, StampSource, Status, Token, Wire,
+    Granted, HeldBytes, Operation, OperationKind, OperationSet, PathId, PostOutcome, Queue,
+    RefusalReason, RegionId, RemoteSpan, Span, Stamp, StampSource, Status, Token, Wire,
 };
 use crate::base::{
     BitsPerSec, Bytes, Class, GroupId, LocalNs, Nanos, RandomKey, RandomStream, Rank, SharedClock,
@@ -656,6 +656,10 @@ impl Wire for MemoryWire {
 
     fn copy_out(&self, from: Span, into: &mut [u8]) -> Result<(), RefusalReason> {
         self.memory.copy_out(&self.receive, from, into)
+    }
+
+    fn hold(&self, span: Span) -> Option<HeldBytes> {
+        self.memory.adopted(span.region)?.hold(span.offset, span.length)
     }
 
     fn copy_in(&mut self, into: Span, from: &[u8]) -> Result<(), RefusalReason> {

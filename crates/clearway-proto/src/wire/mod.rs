@@ -55,7 +55,7 @@ pub mod regions;
 
 pub use capabilities::{Capabilities, Delivery, Granted, OperationSet, SHORT_HEAD, StampSource};
 pub use driver::{Applier, Driver, Progress};
-pub use foreign_memory::{AdoptedMemory, ForeignMemory, MemoryAccess};
+pub use foreign_memory::{AdoptedMemory, ForeignMemory, HeldBytes, MemoryAccess};
 #[doc(inline)]
 pub use forward::forward_wire;
 pub use mux::{EngineMux, MuxCommand, MuxEvent};
@@ -481,6 +481,12 @@ pub trait Wire {
         }
         into.copy_from_slice(bytes);
         Ok(())
+    }
+
+    /// Holds the bytes of a span of adopted memory whose owner does not change them
+    /// ([`ForeignMemory::hold`]).
+    fn hold(&self, _span: Span) -> Option<HeldBytes> {
+        None
     }
 
     /// Copies `from` into a span, of adopted memory too. `from` has the length of the span.

@@ -9,7 +9,8 @@
 //! The application opens files and gives them to [`FileWire::open`]; an engine names them by
 //! [`FileId`]. A *target* is a device or a file system. Each target has worker threads, a queue and
 //! buffers of its own. Bytes of a write are copied into buffers when it is posted, those of a read
-//! into memory when it is polled, so that no thread but the caller's touches a region.
+//! into memory when it is polled, so that no thread but the caller's touches a region. Bytes that
+//! nobody changes are held and not copied ([`Wire::hold`]); they need no buffers.
 //!
 //! - A sync covers exactly the writes of its file whose completion was given before the sync was
 //!   posted.
@@ -198,11 +199,13 @@ impl FileState {
         let target = self.targets.get_mut(&target_id).ok_or(RefusalReason::Memory)?;
         check(below, kind, memory)?;
         let length = if kind == FileKind::Sync { 0 } else { memory.length };
-        let Some(mut buffers) = target.take(length)? else {
+        let held = if kind == FileKind::Write { below.hold(memory) } else { None };
+        let Some(mut buffers) = target.take(if held.is_some() { 0 } else { length })? else {
             self.no_room += 1;
             return Ok(PostOutcome::NoRoom);
         };
         if kind == FileKind::Write
+            && held.is_none()
             && let Err(missing) =
                 in_parts(memory, buffers.parts_mut(length as usize), |span, part| {
                     below.copy_out(span, part)
@@ -213,7 +216,7 @@ impl FileState {
         }
         target.put(
             Arc::clone(opened),
-            FileTask { kind, at, length, buffers, memory, token, target: target_id },
+            FileTask { kind, at, length, buffers, held, memory, token, target: target_id },
         );
         Ok(PostOutcome::Posted)
     }

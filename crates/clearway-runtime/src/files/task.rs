@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clearway_proto::wire::{Fault, FileKind, Span, Token};
+use clearway_proto::wire::{Fault, FileKind, HeldBytes, Span, Token};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -92,6 +92,8 @@ pub(super) struct FileTask {
     pub(super) at: u64,
     pub(super) length: u32,
     pub(super) buffers: OperationBuffers,
+    /// The bytes of a write, if they are not in the buffers.
+    pub(super) held: Option<HeldBytes>,
     /// Where a read goes in the end.
     pub(super) memory: Span,
     pub(super) token: Token,
@@ -126,6 +128,10 @@ impl FileTask {
     }
 
     fn write(&self, device: &dyn FileDevice) -> io::Result<u64> {
+        if let Some(held) = &self.held {
+            write_all(device, held.bytes(), self.at)?;
+            return Ok(held.bytes().len() as u64);
+        }
         let mut moved = 0;
         for part in self.buffers.parts(self.length as usize) {
             write_all(device, part, self.at.saturating_add(moved))?;
@@ -276,7 +282,7 @@ mod tests {
             rest = later;
         }
         let (memory, token, target) = (Span::EMPTY, Token(0), TargetId(0));
-        let mut task = FileTask { kind, at, length, buffers, memory, token, target };
+        let mut task = FileTask { kind, at, length, buffers, held: None, memory, token, target };
         let outcome = task.run(&OpenFile::new(Box::new(device)));
         let left = task.buffers.parts(bytes.len()).flatten().copied().collect();
         (outcome, left)
@@ -319,7 +325,8 @@ mod tests {
         opened.close();
         let buffers = TargetBuffers::new(1, 1).take(1);
         let (kind, memory, token, target) = (FileKind::Read, Span::EMPTY, Token(0), TargetId(0));
-        let mut task = FileTask { kind, at: 0, length: 1, buffers, memory, token, target };
+        let mut task =
+            FileTask { kind, at: 0, length: 1, buffers, held: None, memory, token, target };
         assert_eq!(task.run(&opened), Err(Fault::Gone));
     }
 }

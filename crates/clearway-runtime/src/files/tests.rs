@@ -15,7 +15,7 @@ use clearway_proto::wire::conformance::{self, Fabric};
 use clearway_proto::wire::foreign_memory::WordMemory;
 use clearway_proto::wire::memory::{MemoryConfig, MemoryFabric, MemoryWire};
 use clearway_proto::wire::{
-    AtomicKind, Driver, Engine, Fault, ForeignMemory, Input, MemoryAccess, More, Out,
+    AtomicKind, Driver, Engine, Fault, ForeignMemory, HeldBytes, Input, MemoryAccess, More, Out,
 };
 
 use super::*;
@@ -485,4 +485,51 @@ fn wake__when_every_end_was_taken_the_event_counter_is_silent() {
         let woken = waiting::ready([alone.wire.files.finished.signal()], Some(Nanos::ZERO), &[]);
         assert!(!woken.any(), "a wake-up for nothing");
     }
+}
+
+/// Memory that lets its bytes be held, and not copied.
+#[derive(Debug)]
+struct ConstantMemory(Arc<Vec<u8>>);
+
+impl ForeignMemory for ConstantMemory {
+    fn length(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), RefusalReason> {
+        // The last byte shows whether all are there.
+        let last = self.0.get(at as usize).filter(|_| into.len() == 1);
+        into.fill(*last.ok_or(RefusalReason::Memory)?);
+        Ok(())
+    }
+
+    fn write(&self, _at: u64, _from: &[u8]) -> Result<(), RefusalReason> {
+        Err(RefusalReason::Memory)
+    }
+
+    fn change(&self, _at: u64, _kind: AtomicKind) -> Result<u64, RefusalReason> {
+        Err(RefusalReason::Memory)
+    }
+
+    fn hold(&self, at: u64, length: u32) -> Option<HeldBytes> {
+        HeldBytes::new(Arc::<Vec<u8>>::clone(&self.0), at as usize..at as usize + length as usize)
+    }
+}
+
+#[test]
+fn run__bytes_that_are_held_are_written_without_a_copy_or_a_buffer() {
+    let directory = TestDirectory::new();
+    let config = FileConfig { buffer: Bytes(4096), buffers: 1, ..FileConfig::default() };
+    let mut alone = SingleEnd::new(config);
+    let file = alone.wire.open(directory.create("held"), DISK).expect("a thread");
+    let bytes: Arc<Vec<u8>> = Arc::new((0..30_000u32).map(|i| (i % 251) as u8).collect());
+    let memory = Arc::new(ConstantMemory(Arc::clone(&bytes)));
+    let region = alone.wire.adopt(memory).expect("adopted");
+    let all = Span { region, offset: 5, length: 29_995 };
+    assert_eq!(alone.run(FileKind::Write, file, all), (Status::Complete, 29_995));
+    assert!(std::fs::read(directory.0.join("held")).expect("written") == bytes[5..]);
+    let longer = Span { region, offset: 6, length: 29_995 };
+    let refused = PostOutcome::Refused(RefusalReason::Memory);
+    assert_eq!(alone.post(FileKind::Write, file, longer, 1), refused);
+    assert_eq!(Arc::strong_count(&bytes), 2, "nothing is held any more");
 }

@@ -6,7 +6,7 @@
 //! sectors, and the node starts again. What the log finds then is what the first calls of the
 //! program made, for some number of calls that is at least that of the durable ones.
 
-use clearway_proto::base::{BitsPerSec, Bytes, Class, RandomKey, Rank, xxh3};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, RandomKey, Rank, xxh3};
 use clearway_proto::staging::{
     ByteSource, ClientId, EntryName, InodeId, LogCommand, LogConfig, LogEvent, LogId, LogOrigin,
     LogState, NodeKind, StagingLog, TreeChange, WallNs,
@@ -47,6 +47,7 @@ fn config(origin: LogOrigin) -> LogConfig {
         scratch: RegionId(0),
         inodes_max: 64,
         snapshot_every: Bytes(64 << 10),
+        linger: Nanos::ZERO,
         wall_at_zero: WallNs(0),
     }
 }

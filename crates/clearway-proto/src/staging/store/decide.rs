@@ -483,6 +483,10 @@ impl StoreDrain {
         inodes: Vec<InodeId>,
     ) {
         for inode in inodes {
+            if self.fresh.contains(inode) {
+                self.unqueued.remove(&inode);
+                continue;
+            }
             self.unqueued.insert(inode);
             self.note_left_out(inode, None);
             let Some(content) = view.tree.content(inode) else {

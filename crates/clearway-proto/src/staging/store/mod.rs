@@ -41,6 +41,7 @@
 //! Calls of files: workers do them. Rates inside a step.
 
 mod decide;
+mod fresh;
 mod scan;
 mod step;
 
@@ -52,9 +53,10 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use self::decide::StoreView;
+use self::fresh::FreshFiles;
 use self::scan::LagScan;
 use super::drain::{DrainEnd, DrainJob, DrainLimits, DrainOrder, DrainTarget};
-use super::tree::{LogUsage, Tree, TreePlace};
+use super::tree::{FileContent, LogUsage, Tree, TreePlace};
 use super::{GroupNumber, InodeId, LogError, LogState, TreeChange, WallNs};
 use crate::base::{Bytes, Class, LocalNs, Nanos};
 
@@ -74,6 +76,9 @@ pub struct StoreDrainConfig {
     pub pass: Bytes,
     /// How long what failed is left alone.
     pub pause: Nanos,
+    /// How long a file is left alone after its first change that the store does not have, unless it
+    /// has the bytes of a pass in the log, or somebody waits for the store.
+    pub delay: Nanos,
     /// Differences of each kind that are looked at between two steps, at least one.
     pub look: usize,
     /// Weights of the classes in each owner's share; a class without one is not drained.
@@ -191,6 +196,8 @@ pub struct StoreDrain {
     /// Files to copy that are not in the order.
     unqueued: BTreeSet<InodeId>,
     queued: BTreeSet<InodeId>,
+    /// Files that changed not long ago.
+    fresh: FreshFiles,
     /// Files that nobody wants in the store as they are: owner, and bytes in the log.
     left_out: BTreeMap<InodeId, (u32, u64)>,
     left_out_usage: LogUsage,
@@ -251,6 +258,7 @@ impl StoreDrain {
             versions: BTreeMap::new(),
             unqueued: BTreeSet::new(),
             queued: BTreeSet::new(),
+            fresh: FreshFiles::default(),
             left_out: BTreeMap::new(),
             left_out_usage: LogUsage::default(),
             open: BTreeSet::new(),
@@ -293,17 +301,47 @@ impl StoreDrain {
             if let Some(content) = tree.content(inode)
                 && content.drained() < content.version()
             {
-                drain.drainable(inode, content.version(), content.size());
+                drain.versions.insert(inode, (content.version(), content.size()));
+                drain.unqueued.insert(inode);
             }
         }
         drain
     }
 
     /// Takes [`super::LogEvent::Drainable`].
-    pub fn drainable(&mut self, inode: InodeId, version: u64, size: u64) {
+    pub fn drainable(&mut self, now: LocalNs, tree: &Tree, of: (InodeId, u64, u64)) {
+        let (inode, version, size) = of;
         self.versions.insert(inode, (version, size));
-        self.unqueued.insert(inode);
+        let logged = tree.content(inode).map_or(0, FileContent::logged);
+        let is_left_alone = self.config.delay > Nanos::ZERO && logged < self.config.pass.0;
+        if is_left_alone && !self.unqueued.contains(&inode) {
+            self.fresh.add(inode, now + self.config.delay);
+        } else {
+            self.fresh.remove(inode);
+            self.unqueued.insert(inode);
+        }
         self.stir();
+    }
+
+    /// Sets how long files are left alone: without a delay, those that are now come at once.
+    pub fn set_delay(&mut self, delay: Nanos) {
+        self.config.delay = delay;
+        if delay == Nanos::ZERO {
+            let fresh = self.fresh.take_all();
+            self.end_delay(fresh);
+        }
+    }
+
+    fn end_delay(&mut self, fresh: Vec<InodeId>) {
+        self.stirs += fresh.len();
+        self.unqueued.extend(fresh);
+    }
+
+    /// Notes that somebody waits until the store has a file: it is not left alone, nor because
+    /// somebody writes to it.
+    pub fn awaited(&mut self, inode: InodeId) {
+        self.closed(inode);
+        self.policy_changed(inode);
     }
 
     /// Takes the news that the log has something more.
@@ -338,16 +376,20 @@ impl StoreDrain {
         self.open.insert(inode);
     }
 
-    /// Notes that nobody writes to a file any more, or that somebody waits for it all the same.
+    /// Notes that nobody writes to a file any more.
     pub fn closed(&mut self, inode: InodeId) {
         self.open.remove(&inode);
         self.stir();
     }
 
-    /// Takes the news that class or deadline of a file changed; they hold from its next pass on.
+    /// Takes the news that class or deadline of a file changed; they hold from its next pass on. If the
+    /// file is left alone, that ends.
     pub fn policy_changed(&mut self, inode: InodeId) {
-        if self.queued.remove(&inode) {
+        let is_queued = self.queued.remove(&inode);
+        if is_queued {
             self.order.forget(inode);
+        }
+        if is_queued | self.fresh.remove(inode) {
             self.unqueued.insert(inode);
         }
         self.stir();
@@ -400,13 +442,14 @@ impl StoreDrain {
     }
 
     /// Returns when to call [`StoreDrain::next_task`] again: at once while a pass over the differences
-    /// is not over, or when something that failed is tried again.
+    /// is not over, when a delay ends, or when something that failed is tried again.
     pub fn deadline(&self) -> Option<LocalNs> {
         let is_free = self.ready.is_empty() && self.records.is_empty() && self.parked.is_none();
         if is_free && self.scan.is_some() && self.sweep == SweepState::Done {
             return Some(LocalNs(0));
         }
-        self.retry_at()
+        let fresh = self.fresh.next_due().filter(|_| self.parked.is_none());
+        self.retry_at().into_iter().chain(fresh).min()
     }
 
     /// Returns when something that failed is tried again.
@@ -451,6 +494,7 @@ impl StoreDrain {
             && self.flights.is_empty()
             && self.ready.is_empty()
             && self.queued.is_empty()
+            && self.fresh.is_empty()
             && self.records.is_empty()
             && self.undurable.is_empty()
             && self.unsynced.is_empty()
@@ -459,6 +503,11 @@ impl StoreDrain {
     /// Returns whether no step is under way, and none waits for its record.
     fn is_quiet(&self) -> bool {
         self.flights.is_empty() && self.records.is_empty()
+    }
+
+    /// Returns whether nothing can happen before records are durable.
+    pub fn waits_for_records(&self) -> bool {
+        self.flights.is_empty() && !self.undurable.is_empty()
     }
 
     /// Returns how many steps are under way.
@@ -561,6 +610,8 @@ impl StoreDrain {
             }
             SweepState::Done => {
                 self.wake_retries(now);
+                let due = self.fresh.take_due(now);
+                self.end_delay(due);
                 let is_due = self.flights.is_empty() || self.stirs >= view.tree.store_lag() / 16;
                 if self.scan.is_none() && self.stirs > 0 && is_due {
                     self.stirs = 0;

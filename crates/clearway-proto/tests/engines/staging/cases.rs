@@ -9,7 +9,7 @@ use clearway_proto::staging::{
 use clearway_proto::wire::{Fault, FileId, FileKind, Span};
 
 use super::disk::{CrashKind, TrialDisk};
-use super::machine::{ARENA, Machine, SUPERBLOCK, blank, segment_files};
+use super::machine::{ARENA, Machine, SUPERBLOCK, blank, config, segment_files};
 
 const CLIENT: ClientId = ClientId(4);
 
@@ -35,18 +35,23 @@ fn log() -> Machine {
     Machine::open(blank(), LogOrigin::New(LogId(3)), None).expect("a new log")
 }
 
-fn append(machine: &mut Machine, number: u64, change: TreeChange) {
-    let (client, class, body) = (CLIENT, Class::Bulk, Span::EMPTY);
+/// Makes a change that nobody waits for.
+fn append_only(machine: &mut Machine, number: u64, change: TreeChange, body: Span) {
+    let (client, class) = (CLIENT, Class::Bulk);
     machine.command(LogCommand::Append { client, number, class, change, body });
+}
+
+fn append(machine: &mut Machine, number: u64, change: TreeChange) {
+    append_only(machine, number, change, Span::EMPTY);
+    machine.command(LogCommand::Commit);
 }
 
 /// Writes `length` bytes at the beginning of a file, from the beginning of the arena.
 fn write(machine: &mut Machine, number: u64, inode: u64, length: u32) {
     let digest = xxh3(&machine.arena[..length as usize]);
     let change = TreeChange::Write { inode: InodeId(inode), offset: 0, length, digest };
-    let body = Span { region: ARENA, offset: 0, length };
-    let (client, class) = (CLIENT, Class::Bulk);
-    machine.command(LogCommand::Append { client, number, class, change, body });
+    append_only(machine, number, change, Span { region: ARENA, offset: 0, length });
+    machine.command(LogCommand::Commit);
 }
 
 fn end_all(machine: &mut Machine) {
@@ -113,6 +118,39 @@ fn append__calls_during_a_sync_become_durable_with_one_more() {
 }
 
 #[test]
+fn append__calls_that_nobody_waits_for_share_the_sync_of_one_that_is_awaited() {
+    let mut machine = log();
+    append_only(&mut machine, 1, create(2, "a"), Span::EMPTY);
+    append_only(&mut machine, 2, create(3, "b"), Span::EMPTY);
+    assert!(machine.disk.pending.is_empty(), "nobody waits");
+    machine.command(LogCommand::Commit);
+    machine.end(0, None).expect("a write");
+    append_only(&mut machine, 3, create(4, "c"), Span::EMPTY);
+    machine.end(0, None).expect("a sync");
+    let expected = [applied(1), applied(2), applied(3), durable(2)];
+    assert_eq!((said(&mut machine), machine.disk.pending.len()), (expected.to_vec(), 0));
+    machine.command(LogCommand::Finish);
+    end_all(&mut machine);
+    assert_eq!(said(&mut machine), [durable(3), LogEvent::Finished], "an end waits for nobody");
+}
+
+#[test]
+fn append__a_call_that_nobody_waits_for_becomes_durable_soon() {
+    let mut machine = log();
+    append_only(&mut machine, 1, create(2, "a"), Span::EMPTY);
+    let linger = config(LogOrigin::Existing).linger;
+    let due = machine.now + linger;
+    machine.now = LocalNs(due.0 - 1);
+    machine.tick();
+    append_only(&mut machine, 2, create(3, "b"), Span::EMPTY);
+    assert_eq!((machine.log.deadline(), machine.disk.pending.len()), (Some(due), 0));
+    machine.now = due;
+    machine.tick();
+    end_all(&mut machine);
+    assert_eq!(said(&mut machine), [applied(1), applied(2), durable(2)]);
+}
+
+#[test]
 fn append__a_change_that_cannot_be_made_is_refused_and_not_logged() {
     let mut machine = log();
     append(&mut machine, 1, TreeChange::Unlink { parent: InodeId::ROOT, name: name("a") });
@@ -150,8 +188,8 @@ fn append__a_full_log_takes_what_frees_space_and_has_space_again() {
             digest: 0,
         };
         let body = Span { region: ARENA, offset: 0, length: 16 << 10 };
-        let (client, class) = (CLIENT, Class::Bulk);
-        machine.command(LogCommand::Append { client, number, class, change, body });
+        append_only(&mut machine, number, change, body);
+        machine.command(LogCommand::Commit);
         end_all(&mut machine);
         match said(&mut machine).iter().find(|event| matches!(event, LogEvent::Refused { .. })) {
             Some(refused) => break refused.clone(),
@@ -363,7 +401,7 @@ fn open__a_damaged_first_header_of_durable_groups_is_no_torn_tail() {
 
 #[test]
 fn check__logs_that_cannot_work_are_refused() {
-    let mut config = super::machine::config(LogOrigin::Existing);
+    let mut config = config(LogOrigin::Existing);
     assert_eq!(config.check(), Ok(()));
     config.segment_size = Bytes(100_000);
     assert_eq!(config.check(), Err(LogError::Configuration));

@@ -92,6 +92,7 @@ fn drain_config(pass: u64, look: usize, recorded: u64) -> StoreDrainConfig {
         names: 4,
         pass: Bytes(pass),
         pause: Nanos::from_millis(10),
+        delay: Nanos::from_millis(5),
         look,
         weights: vec![(Class::Bulk, 1), (Class::Scavenger, 1)],
         recorded,
@@ -243,6 +244,9 @@ impl DrainedTrial {
                 self.history.push(model);
                 self.calls.push((client, number));
                 self.numbers.insert(client, number);
+                if self.stream.below(2) == 0 {
+                    self.machine.command(LogCommand::Commit);
+                }
                 Ok(Ok(()))
             }
             Some(LogEvent::Refused { why, .. }) => Ok(Err(why)),
@@ -267,7 +271,8 @@ impl DrainedTrial {
                     self.drain.stir();
                 }
                 LogEvent::Drainable { inode, version, size } => {
-                    self.drain.drainable(inode, version, size);
+                    let (now, tree) = (self.machine.now, self.machine.state().tree());
+                    self.drain.drainable(now, tree, (inode, version, size));
                 }
                 LogEvent::Notice(_) | LogEvent::Finished => {}
                 other => return Err(format!("nobody asked for {other:?}")),

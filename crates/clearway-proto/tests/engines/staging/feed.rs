@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use clearway_proto::base::{Bytes, Class, LocalNs, crc32c, xxh3};
+use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, crc32c, xxh3};
 use clearway_proto::staging::{
     ClientId, Epoch, GroupHeader, GroupNumber, InodeId, LogCommand, LogConfig, LogEvent, LogId,
     LogOrigin, LogPlace, LogRecord, LogState, StagingLog, TreeChange, WallNs, parse_snapshot,
@@ -84,6 +84,7 @@ impl<'a> Feeder<'a> {
             scratch: RegionId(0),
             inodes_max: 16,
             snapshot_every: Bytes(16 << 10),
+            linger: Nanos::ZERO,
             wall_at_zero: WallNs(0),
         };
         Self {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use clearway_proto::base::{Bytes, LocalNs, xxh3};
+use clearway_proto::base::{Bytes, LocalNs, Nanos, xxh3};
 use clearway_proto::staging::{
     BodyCondition, ByteSource, LogCommand, LogConfig, LogEvent, LogId, LogOrigin, LogState, WallNs,
 };
@@ -42,6 +42,7 @@ pub(super) fn config(origin: LogOrigin) -> LogConfig {
         scratch: SCRATCH,
         inodes_max: 64,
         snapshot_every: Bytes(96 << 10),
+        linger: Nanos::from_millis(1),
         wall_at_zero: WallNs(1_000_000_000),
     }
 }

@@ -7,6 +7,7 @@ mod disk;
 mod drained;
 mod faulty;
 mod feed;
+mod fresh;
 mod machine;
 mod model;
 mod store;

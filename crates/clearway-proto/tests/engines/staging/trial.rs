@@ -365,6 +365,9 @@ impl Trial {
                 expected.map_err(|why| format!("{change:?} was made, but {why}"))?;
                 self.history.push(model);
                 self.calls.push((client, number));
+                if self.stream.below(2) == 0 {
+                    self.machine.command(LogCommand::Commit);
+                }
                 return self.hear();
             }
             Some(LogEvent::Refused { why, .. }) => why,
