@@ -188,6 +188,9 @@ pub struct WireSetup {
     pub peers: Vec<EndLocation>,
     /// What the engine needs of it.
     pub need: WireNeeds,
+    /// How often this rank's process was started again; the others may have met one before it.
+    #[serde(default)]
+    pub incarnation: u32,
 }
 
 impl WireSetup {
@@ -226,6 +229,7 @@ mod tests {
             hosts,
             peers: Vec::new(),
             need: WireNeeds::Packets,
+            incarnation: 0,
         };
         let three = setting(Some(vec![4, 7, 4]));
         assert_eq!(three.sharing_memory_with(Rank(0)), Some(vec![Rank(0), Rank(2)]));

@@ -314,7 +314,7 @@ fn reliable<W: Wire>(wire: W, setup: &WireSetup) -> Result<ReliableWire<W>, Wire
     if setup.need == WireNeeds::ShortWrites {
         config.answer_soon = ANSWERED_WITHIN;
     }
-    ReliableWire::new(wire, ranks, &config, 0).map_err(WiresError::Reliable)
+    ReliableWire::new(wire, ranks, &config, setup.incarnation).map_err(WiresError::Reliable)
 }
 
 fn agree(identity: RankKeyPair, setup: &WireSetup) -> Result<JobKeys, WiresError> {

@@ -105,6 +105,14 @@ impl Assemblies {
         self.ranges[place] = range.unwrap_or(0..0);
     }
 
+    /// Forgets what the input at `place` contributed to `start` and later timeslices.
+    pub(super) fn forget(&mut self, place: usize, start: u64) {
+        let (word, bit) = (place / 64, 1 << (place % 64));
+        let later = self.open.values_mut().filter(|assembly| assembly.timeslice >= start);
+        later.for_each(|assembly| assembly.here[word] &= !bit);
+        self.open.retain(|_, assembly| assembly.here.iter().any(|here| *here != 0));
+    }
+
     /// Records that the contribution of the input at `place` to `timeslice` landed, which is this
     /// builder's at `position`.
     pub(super) fn landed(

@@ -60,6 +60,7 @@ const MILLION: u64 = 1_000_000;
 struct ContributionSlot {
     /// From the region's beginning.
     offset: u64,
+    timeslice: u64,
     bytes: u32,
     pieces: u8,
     state: ContributionState,
@@ -119,6 +120,8 @@ struct InputConnection {
     life: u32,
     /// The life with which it said hello.
     hello: Option<u32>,
+    /// Where it said that its stream ends.
+    end: u64,
     /// It was told where its ring is.
     welcomed: bool,
     /// By position, from the first one that is not released.
@@ -142,6 +145,7 @@ impl InputConnection {
             is_in,
             life,
             hello: None,
+            end: u64::MAX,
             welcomed: false,
             slots: VecDeque::new(),
             early: Vec::new(),
@@ -151,6 +155,17 @@ impl InputConnection {
             untold: 0,
             burden: BuilderLoad::default(),
             ended: false,
+        }
+    }
+
+    /// Forgets contributions that have landed for which `is_void` is true, by how far they are behind
+    /// the first position that is not released, and their timeslice.
+    fn forget(&mut self, is_void: impl Fn(u64, u64) -> bool) {
+        for (behind, slot) in (0..).zip(&mut self.slots) {
+            if slot.state == ContributionState::Landed && is_void(behind, slot.timeslice) {
+                self.fill -= u64::from(slot.bytes);
+                *slot = ContributionSlot::default();
+            }
         }
     }
 
@@ -446,9 +461,10 @@ impl Builder {
         let position = self.first + u64::from(behind);
         let timeslice = journal
             .nth(self.place, position)
-            .filter(|timeslice| *timeslice as u32 == mark.timeslice);
-        let Some(timeslice) = timeslice.filter(|_| behind < SLOTS_MAX) else {
-            // Its sender may know of a decision that this builder will hear of.
+            .filter(|timeslice| mark.belongs_to(*timeslice) && behind < SLOTS_MAX);
+        // An input that knows more may send what another one contributes to that is not expected
+        // here yet: complete without it, its own could never be released.
+        let Some(timeslice) = timeslice.filter(|_| !mark.is_ahead_of(journal.epoch())) else {
             if line.early.len() < SLOTS_MAX as usize && behind < SLOTS_MAX {
                 line.early.push(EarlyWrite { into, word, at });
             }
@@ -466,6 +482,7 @@ impl Builder {
         }
         slot.offset = if slot.pieces == 0 { into.offset } else { slot.offset.min(into.offset) };
         slot.pieces += 1;
+        slot.timeslice = timeslice;
         slot.bytes = slot.bytes.saturating_add(into.length);
         if slot.pieces < mark.pieces {
             return None;

@@ -109,6 +109,8 @@ pub enum TimesliceEvent {
     Joined {
         /// The first one that is dealt with it in mind.
         timeslice: u64,
+        /// By which decision.
+        epoch: u32,
     },
     /// Nothing from this timeslice on is dealt to this rank any more, as it wished. Everything
     /// before it is still to be done.
@@ -128,6 +130,8 @@ pub enum TimesliceEvent {
     Lost {
         /// Which.
         rank: Rank,
+        /// By which decision: earlier ones are smaller, those to join included.
+        epoch: u32,
     },
     /// Ranks are silent and nothing can be decided: fewer than half of all can be reached, or no
     /// input or no builder is left.
@@ -158,9 +162,9 @@ pub enum TimesliceEvent {
 pub(super) enum TimesliceLabel {
     /// A header of a kind to the peer at a place.
     Frame { place: u32, kind: u8 },
-    /// A write of a contribution, or a put: builder, number (its low bits), piece. A builder's
-    /// fetch: input, number.
-    Write { place: u32, sequence: u32, piece: u8 },
+    /// A write of a contribution, or a put: builder, number (its low bits), piece, life of the
+    /// connection (its low bits). A builder's fetch: input, number.
+    Write { place: u32, sequence: u32, piece: u8, life: u32 },
 }
 
 /// Bits of a place: more than there are ranks in any job.
@@ -168,18 +172,24 @@ const PLACE_BITS: u32 = 24;
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
 
 impl TimesliceLabel {
-    /// Encodes it as a token: bits 0 to 23 the number, 24 to 47 the place, 48 to 55 the piece or
-    /// kind, 56 whether it is a write.
+    /// Encodes it as a token: bits 0 to 23 the number, 24 to 47 the place, 48 to 55 the kind,
+    /// or the piece (2 bits) and the life; 56 whether it is a write.
     pub(super) const fn token(self) -> Token {
         match self {
             Self::Frame { place, kind } => {
                 Token((place as u64 & PLACE_MASK) << 24 | (kind as u64) << 48)
             }
-            Self::Write { place, sequence, piece } => {
+            Self::Write { place, sequence, piece, life } => {
                 let number = (sequence & SEQUENCE_MASK) as u64;
-                Token(number | (place as u64 & PLACE_MASK) << 24 | (piece as u64) << 48 | 1 << 56)
+                let piece = (piece & 3 | Self::life(life) << 2) as u64;
+                Token(number | (place as u64 & PLACE_MASK) << 24 | piece << 48 | 1 << 56)
             }
         }
+    }
+
+    /// Returns as much of a connection's `life` as a token tells.
+    pub(super) const fn life(life: u32) -> u8 {
+        life as u8 & 0x3f
     }
 
     /// Returns what was issued with `token`.
@@ -188,7 +198,11 @@ impl TimesliceLabel {
         let kind = (token.0 >> 48) as u8;
         match token.0 >> 56 {
             0 => Some(Self::Frame { place, kind }),
-            1 => Some(Self::Write { place, sequence: token.0 as u32 & SEQUENCE_MASK, piece: kind }),
+            1 => {
+                let (piece, life) = (kind & 3, (kind >> 2) as u32);
+                let sequence = token.0 as u32 & SEQUENCE_MASK;
+                Some(Self::Write { place, sequence, piece, life })
+            }
             _ => None,
         }
     }
@@ -227,7 +241,7 @@ mod tests {
     fn label__comes_back_from_its_token() {
         for label in [
             TimesliceLabel::Frame { place: 9_999, kind: 5 },
-            TimesliceLabel::Write { place: 4_095, sequence: 0xff_fffe, piece: 3 },
+            TimesliceLabel::Write { place: 4_095, sequence: 0xff_fffe, piece: 3, life: 0x2a },
         ] {
             assert_eq!(TimesliceLabel::from_token(label.token()), Some(label));
         }

@@ -28,8 +28,10 @@
 //!
 //! Counters in a credit are cumulative: a lost or doubled one does no harm, a later one repairs it.
 //!
-//! A contribution is written by one-sided writes, each of which carries a word: bits 0 to 31 the
-//! low half of the timeslice's number, bits 32 to 55 the low part of the contribution's position in
+//! A contribution is written by one-sided writes, each of which carries a word: bits 0 to 23 the
+//! low part of the timeslice's number, bits 24 to 31 that of the epoch that the input knows: a
+//! builder that knows fewer decisions waits for them, since others may be expected to contribute by
+//! then. Bits 32 to 55 the low part of the contribution's position in
 //! the builder's order, bits 56 and 57 of how many writes the contribution consists, less one, bits
 //! 58 to 63 the low part of the connection's life and eight times the run.
 //!
@@ -46,6 +48,8 @@ const LONGEST: usize = 27;
 /// Bits of a position that travel with a contribution: a thousand times as many as contributions
 /// fit a ring.
 const SEQUENCE_BITS: u32 = 24;
+/// Bits of a timeslice's number: two orders of a builder never differ by a multiple of their number.
+const TIMESLICE_MASK: u32 = 0xff_ffff;
 /// Bits of a life that do: what is under way is at most a few epochs old, or of one of the last few
 /// runs.
 const LIFE_MASK: u32 = 0x3f;
@@ -289,8 +293,10 @@ pub(super) fn from_run(head: &[u8], run: u16) -> Option<&[u8]> {
 /// The word that comes with every write of a contribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WriteImmediate {
-    /// The low half of the timeslice's number.
-    pub(super) timeslice: u32,
+    /// The low bits of the timeslice's number.
+    timeslice: u32,
+    /// The low bits of the epoch that its writer knows.
+    epoch: u8,
     /// The low bits of the contribution's position.
     pub(super) sequence: u32,
     /// Of how many writes the contribution consists, from one.
@@ -301,15 +307,31 @@ pub(super) struct WriteImmediate {
 
 impl WriteImmediate {
     /// Marks one of `pieces` writes of the contribution at `position`, which belongs to
-    /// `timeslice`, on a connection in `life` of a run.
+    /// `timeslice`, on a connection in `life` of a run, by an input that knows `epoch`.
     pub(super) const fn new(
         timeslice: u64,
         position: u64,
         pieces: u8,
-        [life, run]: [u32; 2],
+        [epoch, life, run]: [u32; 3],
     ) -> Self {
-        let sequence = position as u32 & SEQUENCE_MASK;
-        Self { timeslice: timeslice as u32, sequence, pieces, life: life_bits(life, run) }
+        Self {
+            timeslice: timeslice as u32 & TIMESLICE_MASK,
+            epoch: epoch as u8,
+            sequence: position as u32 & SEQUENCE_MASK,
+            pieces,
+            life: life_bits(life, run),
+        }
+    }
+
+    /// Returns whether it may belong to `timeslice`.
+    pub(super) const fn belongs_to(self, timeslice: u64) -> bool {
+        self.timeslice == timeslice as u32 & TIMESLICE_MASK
+    }
+
+    /// Returns whether its writer knows more decisions than `epoch`: at most half of what the bits
+    /// can tell.
+    pub(super) const fn is_ahead_of(self, epoch: u32) -> bool {
+        (self.epoch.wrapping_sub(epoch as u8) as i8) > 0
     }
 
     /// Returns whether the connection may be in `life` of `run`.
@@ -320,6 +342,7 @@ impl WriteImmediate {
     /// Encodes it as the word of a write.
     pub(super) const fn word(self) -> u64 {
         self.timeslice as u64
+            | (self.epoch as u64) << 24
             | (self.sequence as u64) << 32
             | (self.pieces as u64 - 1) << 56
             | (self.life as u64) << 58
@@ -329,7 +352,8 @@ impl WriteImmediate {
     pub(super) const fn from_word(word: u64) -> Self {
         let sequence = (word >> 32) as u32 & SEQUENCE_MASK;
         Self {
-            timeslice: word as u32,
+            timeslice: word as u32 & TIMESLICE_MASK,
+            epoch: (word >> 24) as u8,
             sequence,
             pieces: (word >> 56 & 3) as u8 + 1,
             life: (word >> 58) as u32,
@@ -427,16 +451,18 @@ mod tests {
 
     #[test]
     fn mark__comes_back_from_its_word() {
-        let mark = WriteImmediate::new(0x1_2345_6789, 0xff00_0001, 4, [0x41, 0]);
+        let mark = WriteImmediate::new(0x1_2345_6789, 0xff00_0001, 4, [0x123, 0x41, 0]);
         assert_eq!(mark.word(), 0x0700_0001_2345_6789);
         assert_eq!(WriteImmediate::from_word(mark.word()), mark);
         assert!(mark.is_of(1, 0) && mark.is_of(0x41, 0) && !mark.is_of(2, 0) && !mark.is_of(1, 1));
-        assert_eq!(WriteImmediate::new(0, 0, 1, [0, 3]).word(), 0x6000_0000_0000_0000);
+        assert_eq!(WriteImmediate::new(0, 0, 1, [0, 0, 3]).word(), 0x6000_0000_0000_0000);
+        assert!(mark.belongs_to(0x45_6789) && !mark.belongs_to(0x45_678a));
+        assert!(mark.is_ahead_of(0x122) && !mark.is_ahead_of(0x123) && !mark.is_ahead_of(0x124));
     }
 
     #[test]
     fn behind__counts_across_the_end_of_the_bits() {
-        assert_eq!(WriteImmediate::new(0, 0x0100_0002, 1, [0; 2]).behind(0x00ff_fffe), Some(4));
-        assert_eq!(WriteImmediate::new(0, 5, 1, [0; 2]).behind(6), None);
+        assert_eq!(WriteImmediate::new(0, 0x0100_0002, 1, [0; 3]).behind(0x00ff_fffe), Some(4));
+        assert_eq!(WriteImmediate::new(0, 5, 1, [0; 3]).behind(6), None);
     }
 }

@@ -26,6 +26,8 @@
 mod follow;
 mod post;
 mod put;
+#[cfg(test)]
+mod tests;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -211,8 +213,9 @@ impl InputNode {
                 Some(TimesliceLabel::Frame { place, kind }) => {
                     self.framed(place as usize, kind, status)
                 }
-                Some(TimesliceLabel::Write { place, sequence, piece }) => {
-                    self.written(cx, place, sequence, piece, status)
+                Some(TimesliceLabel::Write { place, sequence, piece, life }) => {
+                    let life = TimesliceLabel::life(life);
+                    self.written(cx, place, sequence, [piece, life], status)
                 }
                 None => {}
             },

@@ -10,7 +10,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::membership::{Change, Journal, RosterMember};
 use super::*;
@@ -23,6 +23,9 @@ const BEAT: Nanos = Nanos::from_micros(20);
 const LATENCY: Nanos = Nanos(1_000);
 /// Jobs take about a millisecond; this is long after the last fault.
 const LATE: LocalNs = LocalNs(100_000_000);
+/// A schedule that paces takes what an interval took with ranks that were away for usual, for a
+/// while.
+const LATE_PACED: LocalNs = LocalNs(1_000_000_000);
 /// Faults strike before this.
 const STRIKES: u64 = 700_000;
 
@@ -46,6 +49,8 @@ enum SwarmFault {
     Retire,
     Join,
     Weigh(u32),
+    /// An input hears where the stream ends.
+    Finish,
 }
 
 /// A wire whose rank has a clock of its own, and hears so much at a time.
@@ -88,9 +93,30 @@ struct SwarmProcess {
     /// It asks to join whenever it is out.
     persistent: bool,
     wake: Option<LocalNs>,
+    /// Of an input: what it has to give, the next one first, and the first that is not free.
+    supply: VecDeque<(u64, ContributionSpans)>,
+    free: u64,
 }
 
 impl SwarmProcess {
+    fn new(out: bool, persistent: bool) -> Self {
+        Self {
+            driver: None,
+            sleeps_until: 0,
+            is_slow: false,
+            narrow_until: 0,
+            ahead: 0,
+            shown: 0,
+            lives: 0,
+            ended: false,
+            out,
+            persistent,
+            wake: None,
+            supply: VecDeque::new(),
+            free: 0,
+        }
+    }
+
     /// Returns what its clock shows when the fabric's shows `now`.
     fn clock(&mut self, now: LocalNs) -> LocalNs {
         Self::shown(self.ahead, &mut self.shown, now)
@@ -126,6 +152,20 @@ struct SwarmTrial {
     void: BTreeSet<(Rank, u32, u64)>,
     releases: BTreeMap<(u64, u64), (Rank, u32, u64)>,
     helpless: bool,
+    /// Inputs learn where the stream ends when nobody goes or comes any more, not at once.
+    ends_late: bool,
+    /// Contributions that an input holds at most.
+    ahead: u64,
+    plan: SwarmPlan,
+}
+
+/// What strikes the ranks of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SwarmPlan {
+    /// A few faults of all kinds.
+    Faults,
+    /// Ranks that retire and come back, each once, and nothing else.
+    Returns,
 }
 
 fn content(place: usize, timeslice: u64, at: usize) -> u8 {
@@ -184,18 +224,66 @@ fn faults(
     faults
 }
 
+/// Retirements of some ranks, of which one input and one builder stay; they join again later.
+fn retirements(
+    stream: &mut RandomStream,
+    [inputs, builders]: [u32; 2],
+) -> BTreeMap<u64, Vec<(u32, SwarmFault)>> {
+    let mut below = |bound: u64| stream.below(bound);
+    let stay = [below(u64::from(inputs)) as u32, inputs + below(u64::from(builders)) as u32];
+    let mut faults: BTreeMap<u64, Vec<(u32, SwarmFault)>> = BTreeMap::new();
+    for rank in (0..inputs + builders).filter(|rank| !stay.contains(rank)) {
+        if below(3) > 0 {
+            faults.entry(below(STRIKES / 4)).or_default().push((rank, SwarmFault::Retire));
+        }
+        if below(4) == 0 {
+            let pause = SwarmFault::Pause(below(80_000));
+            faults.entry(below(STRIKES)).or_default().push((rank, pause));
+        }
+    }
+    // One at most is away for so long that the others do without it.
+    let rank = below(u64::from(inputs + builders)) as u32;
+    if !stay.contains(&rank) {
+        let pause = SwarmFault::Pause(100_000 + below(600_000));
+        faults.entry(below(STRIKES)).or_default().push((rank, pause));
+    }
+    faults
+}
+
 impl SwarmTrial {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, plan: SwarmPlan) -> Self {
         let mut stream = RandomKey::new(seed).purpose("timeslice swarm").stream();
         let mut below = |bound: u64| stream.below(bound);
         let (inputs, builders) = (2 + below(3) as u32, 2 + below(3) as u32);
         let policy =
             [Policy::BestEffort, Policy::Offset, Policy::Dfs, Policy::Token][below(4) as usize];
         let (timeslices, ring) = (20 + below(600), 128 + below(1000));
+        let (timeslices, ahead, delay) = match plan {
+            SwarmPlan::Faults => (timeslices, u64::MAX, 0),
+            // A builder that is taken for dead leaves behind what inputs must hold until the others
+            // have it, and one that came later need not.
+            SwarmPlan::Returns if below(3) == 0 => {
+                (timeslices * 3, 100 + below(200), below(2) * below(BEAT.0))
+            }
+            SwarmPlan::Returns => (timeslices * 3, u64::MAX, below(3) * below(3 * BEAT.0)),
+        };
         let ranks = inputs + builders;
         let absent =
             if below(4) == 0 && builders > 2 { std::vec![Rank(inputs)] } else { Vec::new() };
-        let faults = faults(&mut stream, [inputs, builders], &absent);
+        let (absent, faults) = match plan {
+            SwarmPlan::Faults => {
+                let faults = faults(&mut stream, [inputs, builders], &absent);
+                (absent, faults)
+            }
+            SwarmPlan::Returns => {
+                let mut faults = retirements(&mut stream, [inputs, builders]);
+                let stays = |(_, fault): &(u32, SwarmFault)| {
+                    ahead == u64::MAX || !matches!(fault, SwarmFault::Pause(_))
+                };
+                faults.values_mut().for_each(|all| all.retain(stays));
+                (Vec::new(), faults)
+            }
+        };
         let layout = TimesliceLayout::new(
             (0..inputs).map(Rank).collect(),
             (inputs..ranks).map(Rank).collect(),
@@ -203,21 +291,12 @@ impl SwarmTrial {
         );
         let layout =
             Arc::new(layout.and_then(|layout| layout.without(&absent)).expect("a sound layout"));
-        let fabric =
-            MemoryFabric::new(MemoryConfig { latency: LATENCY, ..MemoryConfig::lossless(ranks) });
-        let process = |rank: u32| SwarmProcess {
-            driver: None,
-            sleeps_until: 0,
-            is_slow: false,
-            narrow_until: 0,
-            ahead: 0,
-            shown: 0,
-            lives: 0,
-            ended: false,
-            out: absent.contains(&Rank(rank)),
-            persistent: stream.below(2) == 0,
-            wake: None,
-        };
+        let config = MemoryConfig { latency: LATENCY, seed, ..MemoryConfig::lossless(ranks) };
+        let mut fabric = MemoryFabric::new(config);
+        if delay > 0 {
+            fabric.draw_delays(Nanos(delay));
+        }
+        let process = |rank| SwarmProcess::new(absent.contains(&Rank(rank)), stream.below(2) == 0);
         let processes = (0..ranks).map(process).collect();
         let mut trial = Self {
             stream,
@@ -234,13 +313,12 @@ impl SwarmTrial {
             void: BTreeSet::new(),
             releases: BTreeMap::new(),
             helpless: false,
+            ends_late: plan == SwarmPlan::Returns,
+            ahead,
+            plan,
         };
-        for rank in 0..ranks {
-            trial.boot(rank, 0);
-            if rank < inputs {
-                trial.feed(rank, 0);
-            }
-        }
+        (0..ranks).for_each(|rank| trial.boot(rank, 0));
+        (0..inputs).for_each(|rank| trial.feed(rank, 0));
         trial
     }
 
@@ -285,21 +363,46 @@ impl SwarmTrial {
         let region = wire.register(Bytes(total.max(1))).expect("there is room");
         let bytes = wire.region_mut(region).expect("it was registered");
         let mut offset = 0_u64;
-        let mut all = Vec::new();
+        let mut all = VecDeque::new();
         for timeslice in first..self.timeslices {
             let length = length(timeslice);
             for at in 0..length as usize {
                 bytes[offset as usize + at] = content(rank as usize, timeslice, at);
             }
-            all.push(
-                ContributionSpans::new([Span { region, offset, length }])
-                    .expect("contributions are not empty"),
-            );
+            let pieces = ContributionSpans::new([Span { region, offset, length }]);
+            all.push_back((timeslice, pieces.expect("contributions are not empty")));
             offset += u64::from(length);
         }
-        all.into_iter().for_each(|pieces| self.command(rank, TimesliceCommand::Give(pieces)));
-        self.command(rank, TimesliceCommand::Finish { timeslice: self.timeslices });
+        let process = &mut self.processes[rank as usize];
+        (process.supply, process.free) = (all, first);
+        self.give(rank);
+        if !self.ends_late {
+            self.command(rank, TimesliceCommand::Finish { timeslice: self.timeslices });
+        }
         self.command(rank, TimesliceCommand::Begin);
+    }
+
+    /// Gives an input what it may hold.
+    fn give(&mut self, rank: u32) {
+        let process = &mut self.processes[rank as usize];
+        let limit = process.free.saturating_add(self.ahead);
+        let may = process.supply.iter().take_while(|(timeslice, _)| *timeslice < limit).count();
+        let given: Vec<_> = process.supply.drain(..may).collect();
+        given
+            .into_iter()
+            .for_each(|(_, pieces)| self.command(rank, TimesliceCommand::Give(pieces)));
+    }
+
+    /// Tells the inputs where the stream ends, as soon as nobody goes or comes any more.
+    fn end_late(&mut self) {
+        let all_there = self.processes.iter().all(|process| !process.out);
+        if self.ends_late && self.faults.is_empty() && all_there {
+            self.ends_late = false;
+            for rank in 0..self.inputs {
+                let at = self.fabric.now().0 + self.stream.below(4 * BEAT.0);
+                self.faults.entry(at).or_default().push((rank, SwarmFault::Finish));
+            }
+        }
     }
 
     fn strike(&mut self, rank: u32, fault: SwarmFault) {
@@ -318,6 +421,9 @@ impl SwarmTrial {
             SwarmFault::Drop(length) => process.narrow_until = now + length,
             SwarmFault::Slow => process.is_slow = true,
             SwarmFault::Retire => self.command(rank, TimesliceCommand::Retire),
+            SwarmFault::Finish => {
+                self.command(rank, TimesliceCommand::Finish { timeslice: self.timeslices })
+            }
             SwarmFault::Weigh(weight) => self.command(rank, TimesliceCommand::Weigh { weight }),
             SwarmFault::Join => {
                 if process.driver.is_none() {
@@ -336,11 +442,12 @@ impl SwarmTrial {
     fn is_over(&self) -> bool {
         let over =
             |process: &SwarmProcess| process.driver.is_none() || process.ended || process.out;
-        self.faults.is_empty() && self.processes.iter().all(over)
+        !self.ends_late && self.faults.is_empty() && self.processes.iter().all(over)
     }
 
     fn run(&mut self) {
-        while !self.is_over() && !self.helpless && self.fabric.now() < LATE {
+        let late = if self.policy == Policy::Dfs { LATE_PACED } else { LATE };
+        while !self.is_over() && !self.helpless && self.fabric.now() < late {
             let now = self.fabric.now();
             while let Some(entry) = self.faults.first_entry().filter(|entry| *entry.key() <= now.0)
             {
@@ -354,6 +461,7 @@ impl SwarmTrial {
                     self.command(rank.0, TimesliceCommand::Release { timeslice });
                 }
             }
+            self.end_late();
             (0..self.processes.len()).for_each(|rank| self.step(rank));
             let wakes = self.processes.iter().filter_map(|process| process.wake);
             let faults = self.faults.keys().next().map(|at| LocalNs(*at));
@@ -401,7 +509,11 @@ impl SwarmTrial {
                 self.void.insert((rank, process.lives, timeslice));
             }
             TimesliceEvent::Ended => process.ended = true,
-            TimesliceEvent::Joined { timeslice } => {
+            TimesliceEvent::Free { timeslice } => {
+                process.free = timeslice;
+                self.give(rank.0);
+            }
+            TimesliceEvent::Joined { timeslice, .. } => {
                 (process.out, process.ended) = (false, false);
                 process.lives += 1;
                 if rank.0 < self.inputs {
@@ -410,11 +522,15 @@ impl SwarmTrial {
             }
             TimesliceEvent::Out => {
                 process.out = true;
-                if process.persistent {
+                if self.ends_late {
+                    let at = self.fabric.now().0 + self.stream.below(STRIKES);
+                    self.faults.entry(at).or_default().push((rank.0, SwarmFault::Join));
+                } else if process.persistent {
                     self.command(rank.0, TimesliceCommand::Join);
                 }
             }
-            TimesliceEvent::Helpless => self.helpless = true,
+            // With delays nobody may decide for a while, but not for good.
+            TimesliceEvent::Helpless => self.helpless |= self.plan == SwarmPlan::Faults,
             TimesliceEvent::Refused { missing, .. } => panic!("{missing}"),
             TimesliceEvent::TooLong { .. } | TimesliceEvent::Aborted { .. } => panic!("{event:?}"),
             _ => {}
@@ -519,15 +635,16 @@ impl SwarmTrial {
     }
 }
 
-fn run(seed: u64) {
-    let mut trial = SwarmTrial::new(seed);
+fn run(seed: u64, plan: SwarmPlan) {
+    let mut trial = SwarmTrial::new(seed, plan);
     let plan = (trial.inputs, trial.builders, trial.policy, trial.timeslices, trial.faults.clone());
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         trial.run();
         trial.check();
     }));
     if let Err(why) = caught {
-        let what = why.downcast_ref::<std::string::String>().cloned().unwrap_or_default();
+        let what = why.downcast_ref::<std::string::String>().cloned();
+        let what = what.or_else(|| Some((*why.downcast_ref::<&str>()?).into())).unwrap_or_default();
         let states: Vec<_> = trial
             .processes
             .iter()
@@ -540,9 +657,19 @@ fn run(seed: u64) {
     }
 }
 
+/// Returns the seeds to try: as many as `SWARM_SEEDS` says, or `usual`.
+fn seeds(usual: u64) -> core::ops::Range<u64> {
+    let seeds = std::env::var("SWARM_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    0..seeds.unwrap_or(usual)
+}
+
 /// `SWARM_SEEDS=1000 cargo test -p clearway-proto --lib timeslice::swarm` takes some seconds.
 #[test]
 fn swarm__nothing_is_lost_or_built_twice() {
-    let seeds = std::env::var("SWARM_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
-    (0..seeds.unwrap_or(48)).for_each(run);
+    seeds(48).for_each(|seed| run(seed, SwarmPlan::Faults));
+}
+
+#[test]
+fn swarm__who_retires_and_returns_holds_up_nobody() {
+    seeds(48).for_each(|seed| run(seed, SwarmPlan::Returns));
 }

@@ -463,7 +463,7 @@ fn job__what_is_left_of_an_earlier_run_is_no_part_of_the_next() {
         let end =
             [TimesliceFrame::End { life: 0, timeslices: 9 }.encode().bytes(), &0_u16.to_le_bytes()]
                 .concat();
-        let word = WriteImmediate::new(0, 0, 1, [0, 0]).word();
+        let word = WriteImmediate::new(0, 0, 1, [0; 3]).word();
         for (input, builder) in (0..3).flat_map(|input| [(input, 3), (input, 4)]) {
             let at = Stamp::Taken(job.fabric.now());
             let (path, class, body) = (PathId(0), Some(Class::Control), Span::EMPTY);

@@ -17,6 +17,7 @@
 
 mod faults;
 mod inlet;
+mod lanes;
 
 pub use faults::FaultInjection;
 
@@ -27,6 +28,7 @@ use alloc::vec::Vec;
 
 use self::faults::{FaultState, MessageFate};
 use self::inlet::Inlet;
+use self::lanes::{DelayLane, Lanes};
 use super::regions::{Pages, Regions};
 use super::{
     AdoptedMemory, Arrival, AtomicKind, Capabilities, Counters, Datagram, Delivery, Destination,
@@ -88,6 +90,8 @@ enum InFlight {
         class: Class,
         head: Box<[u8]>,
         body: Box<[u8]>,
+        /// Of who waits until it has arrived.
+        token: Option<Token>,
     },
     Write {
         from: Rank,
@@ -118,6 +122,21 @@ enum InFlight {
         status: Status,
         value: u64,
     },
+    /// The sender gives up what is under way to the target.
+    Abandon {
+        from: Rank,
+    },
+}
+
+impl InFlight {
+    /// Returns on which lane to `to` it goes, if it is a message or a write.
+    fn lane(&self, to: Rank) -> Option<DelayLane> {
+        match self {
+            Self::Message { from, class, .. } => Some((*from, to, Some(*class))),
+            Self::Write { from, .. } => Some((*from, to, None)),
+            _ => None,
+        }
+    }
 }
 
 /// What lies ready for one end's next poll.
@@ -163,6 +182,8 @@ pub struct MemoryFabric {
     fault_state: FaultState,
     /// Of ends whose messages come one after the other.
     inlets: BTreeMap<Rank, Inlet>,
+    /// Where delays are drawn.
+    lanes: Option<Lanes>,
 }
 
 /// One rank's end of a [`MemoryFabric`].
@@ -173,6 +194,8 @@ pub struct MemoryWire {
     now: LocalNs,
     room: usize,
     in_flight: usize,
+    /// Sends end when they have arrived, not when they have left.
+    acknowledges: bool,
     refused: BTreeSet<Class>,
     capabilities: Capabilities,
     memory: Regions<Pages>,
@@ -200,6 +223,7 @@ impl MemoryFabric {
             loss: RandomKey::new(config.seed).purpose("memory wire loss").stream(),
             fault_state: FaultState::new(config.fault_injection, config.seed),
             inlets: BTreeMap::new(),
+            lanes: None,
         }
     }
 
@@ -334,6 +358,7 @@ impl MemoryFabric {
                 class: *class,
                 head: head.clone(),
                 body: body.clone(),
+                token: None,
             };
             self.wires[from.index()].in_flight += 1;
             self.launch(member, copy);
@@ -341,6 +366,9 @@ impl MemoryFabric {
     }
 
     fn launch(&mut self, to: Rank, mut flight: InFlight) {
+        if let InFlight::Abandon { from } = flight {
+            return self.abandon(from, to);
+        }
         let mut fate = MessageFate { again: None, late: 0 };
         let mut queued = Nanos::ZERO;
         if let InFlight::Message { from, path, head, body, .. } = &flight {
@@ -370,15 +398,20 @@ impl MemoryFabric {
     }
 
     fn put_under_way(&mut self, late: Nanos, to: Rank, flight: InFlight) {
-        self.under_way.insert((self.now + self.latency + late, self.posted), (to, flight));
+        let mut at = self.now + self.latency + late;
+        if let (Some(lanes), Some(lane)) = (&mut self.lanes, flight.lane(to)) {
+            at = lanes.arrival(lane, at);
+        }
+        self.under_way.insert((at, self.posted), (to, flight));
         self.posted += 1;
     }
 
     fn deliver(&mut self, target: Rank, flight: InFlight) {
         let at = self.now;
         match flight {
-            InFlight::Message { from, path, class, head, body } => {
+            InFlight::Message { from, path, class, head, body, token } => {
                 self.wires[from.index()].landed_one();
+                self.answer(from, token, Status::Complete, 0);
                 self.wires[target.index()].ready.push_back(ReadyArrivals::Message {
                     from,
                     path,
@@ -428,6 +461,7 @@ impl MemoryFabric {
                     Err(missing) => self.answer(from, Some(token), Status::Refused(missing), 0),
                 }
             }
+            InFlight::Abandon { .. } => {}
             InFlight::Done { token, status, value } => {
                 self.wires[target.index()].ready.push_back(ReadyArrivals::Done {
                     token,
@@ -465,6 +499,7 @@ impl MemoryWire {
             now: LocalNs(0),
             room: config.room,
             in_flight: 0,
+            acknowledges: false,
             refused: BTreeSet::new(),
             capabilities: Capabilities {
                 name: "memory",
@@ -584,7 +619,7 @@ impl MemoryWire {
     fn start(&mut self, operation: &Operation, heads: &[u8]) -> Result<PostOutcome, RefusalReason> {
         self.check(operation, heads)?;
         match *operation {
-            Operation::Send { to, path, class, head, body, .. } => {
+            Operation::Send { to, path, class, head, body, token } => {
                 if self.in_flight >= self.room {
                     self.refused.insert(class);
                     self.counters.no_room += 1;
@@ -594,9 +629,10 @@ impl MemoryWire {
                 self.counters.sent += 1;
                 let head = head.bytes_in(heads).unwrap_or_default().into();
                 let body = self.take(body)?;
-                self.outbox
-                    .push((to, InFlight::Message { from: self.rank, path, class, head, body }));
-                Ok(PostOutcome::Done(0))
+                let token = token.filter(|_| self.acknowledges);
+                let from = self.rank;
+                self.outbox.push((to, InFlight::Message { from, path, class, head, body, token }));
+                Ok(token.map_or(PostOutcome::Done(0), |_| PostOutcome::Posted))
             }
             Operation::Write { to, from, into, immediate, token, .. } => {
                 let bytes = self.take(from)?;
@@ -623,8 +659,14 @@ impl MemoryWire {
                 self.digest(of).map(|digest| PostOutcome::Done(u64::from(digest)))
             }
             Operation::File { .. } => Err(RefusalReason::Operation(OperationKind::File)),
-            // Here every operation ends one latency later, whatever its peer does.
-            Operation::Abandon { .. } => Ok(PostOutcome::Done(0)),
+            Operation::Abandon { peer } => {
+                // Elsewhere every operation ends one latency later, whatever its peer does.
+                if self.acknowledges {
+                    let flight = InFlight::Abandon { from: self.rank };
+                    self.outbox.push((Destination::One(peer), flight));
+                }
+                Ok(PostOutcome::Done(0))
+            }
             Operation::CopyChecked { .. }
             | Operation::Store { .. }
             | Operation::Show { .. }

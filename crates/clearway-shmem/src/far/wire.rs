@@ -77,7 +77,13 @@ pub(crate) fn open(
     let port = RankPort::take(&request, Some(identity)).map_err(|error| said(&error))?;
     let peers = exchange(joined, &port.location())?;
     let choice = plan.choose(network, &peers, &name).map_err(|error| said(&error))?;
-    let mut setup = WireSetup { far: choice.far, hosts: None, peers, need: WireNeeds::ShortWrites };
+    let mut setup = WireSetup {
+        far: choice.far,
+        hosts: None,
+        peers,
+        need: WireNeeds::ShortWrites,
+        incarnation: 0,
+    };
     setup.peers.iter_mut().for_each(|peer| peer.keep(choice.far));
     // Nobody gives orders to a PE while it opens its wire.
     let nobody = File::open("/dev/null").map_err(|error| format!("/dev/null: {error}"))?;

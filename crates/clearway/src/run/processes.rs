@@ -185,9 +185,46 @@ pub(crate) struct RankProcesses {
     /// What they talk over, for a person, by name.
     wires: BTreeMap<String, String>,
     interrupt: Interrupt,
+    /// For those that are started again.
+    lines_in: SyncSender<RankLine>,
+    introduction: Option<Introduction>,
+    /// How often the process of a rank was started again.
+    restarts: BTreeMap<Rank, u32>,
+}
+
+/// What a rank hears before it has a wire.
+struct Introduction {
+    session: u64,
+    network: Network,
+    plan: RemoteTransport,
+    setup: Setup,
 }
 
 impl RankProcesses {
+    /// Creates processes that have not met.
+    fn new(members: Vec<RankProcess>, interrupt: Interrupt) -> Self {
+        let (sender, lines) = sync_channel(LINES_MAX);
+        let facts = Ready {
+            body_max: 0,
+            overhead: 0,
+            operations: OperationSet::default(),
+            classes: Vec::new(),
+        };
+        let (dead_ranks, far, wires) = (BTreeSet::new(), RemoteTransport::Nothing, BTreeMap::new());
+        Self {
+            members,
+            lines,
+            dead_ranks,
+            facts,
+            far,
+            wires,
+            interrupt,
+            lines_in: sender,
+            introduction: None,
+            restarts: BTreeMap::new(),
+        }
+    }
+
     /// Brings `members`, by rank, together on `network` over the wires of `plan`: waits until all
     /// wires are open. Keys, where there are any, must be made with those of `job`.
     pub(super) fn gather(
@@ -198,17 +235,9 @@ impl RankProcesses {
         job: Option<&KeyScope>,
         interrupt: Interrupt,
     ) -> Result<Self> {
-        let (sender, lines) = sync_channel(LINES_MAX);
-        let facts = Ready {
-            body_max: 0,
-            overhead: 0,
-            operations: OperationSet::default(),
-            classes: Vec::new(),
-        };
-        let (dead_ranks, far, wires) = (BTreeSet::new(), RemoteTransport::Nothing, BTreeMap::new());
-        let mut all = Self { members, lines, dead_ranks, facts, far, wires, interrupt };
+        let mut all = Self::new(members, interrupt);
         for (rank, member) in (0..).map(Rank).zip(&mut all.members) {
-            listen(rank, member.output()?, sender.clone());
+            listen(rank, member.output()?, all.lines_in.clone());
         }
         for rank in all.ranks() {
             let address = all.members[rank.index()].address;
@@ -226,9 +255,21 @@ impl RankProcesses {
         let choice = plan.choose(network, &peers, &|rank| all.name(rank))?;
         (all.far, all.wires) = (choice.far, choice.facts);
         peers.iter_mut().for_each(|peer| peer.keep(choice.far));
-        let wire = WireSetup { far: choice.far, hosts: plan.hosts.clone(), peers, need: run.need };
-        let setup =
-            ToRank::<()>::Open(Setup { seed: run.seed, mechanism: run.mechanism.to_owned(), wire });
+        let wire = WireSetup {
+            far: choice.far,
+            hosts: plan.hosts.clone(),
+            peers,
+            need: run.need,
+            incarnation: 0,
+        };
+        let setup = Setup { seed: run.seed, mechanism: run.mechanism.to_owned(), wire };
+        all.introduction = Some(Introduction {
+            session: run.session,
+            network,
+            plan: plan.far,
+            setup: setup.clone(),
+        });
+        let setup = ToRank::<()>::Open(setup);
         for rank in all.ranks() {
             all.send(rank, &setup)?;
         }
@@ -256,6 +297,29 @@ impl RankProcesses {
                 .with_context(|| format!("{} cannot take part", self.name(rank)))?;
         }
         Ok(())
+    }
+
+    /// Puts `member`, a process that has just started, in the place of `rank`, whose process has
+    /// ended. What is sent to it next it hears when its wire is open.
+    ///
+    /// # Errors
+    /// The rank lives, or the new process is gone already.
+    pub(super) fn restart(&mut self, rank: Rank, mut member: RankProcess) -> Result<()> {
+        let intro = self.introduction.as_ref().context("ranks that have not met")?;
+        if !self.dead_ranks.remove(&rank) {
+            bail!("{} is there; this is a defect of the program", self.name(rank));
+        }
+        let restarts = self.restarts.entry(rank).or_default();
+        *restarts += 1;
+        let address = member.address;
+        let Introduction { session, network, plan, ref setup } = *intro;
+        let bind = PortRequest { rank, session, address, network, far: plan };
+        let mut setup = setup.clone();
+        setup.wire.incarnation = *restarts;
+        listen(rank, member.output()?, self.lines_in.clone());
+        *self.members.get_mut(rank.index()).context("no such rank")? = member;
+        self.send::<()>(rank, &ToRank::Bind(bind))?;
+        self.send::<()>(rank, &ToRank::Open(setup))
     }
 
     /// Returns the conversation of the mechanism that they were started for.
@@ -370,6 +434,9 @@ impl RankProcesses {
         patience: Duration,
     ) -> Result<RankEvent<FromRank<S>>> {
         self.check()?;
+        if self.dead_ranks.len() == self.members.len() {
+            bail!("all ranks are gone");
+        }
         let (rank, line) = match self.lines.recv_timeout(patience) {
             Ok((rank, _)) if self.dead_ranks.contains(&rank) => return Ok(None),
             Ok(line) => line,

@@ -26,5 +26,6 @@ mod setup_node;
 mod staging;
 mod timeslice;
 mod timeslice_ranks;
+mod timeslice_restarts;
 mod timeslice_slices;
 mod wires;

@@ -376,7 +376,7 @@ impl<'a> RunningJob<'a> {
             // From here on nothing is expected of an input that retires, whether it goes before the
             // end or not.
             TimesliceEvent::Retired { .. } => drop(self.ever_out.insert(rank)),
-            TimesliceEvent::Joined { timeslice } => {
+            TimesliceEvent::Joined { timeslice, .. } => {
                 (process.out, process.ended) = (false, false);
                 process.lives += 1;
                 if rank.0 < self.trial.inputs {
@@ -391,7 +391,7 @@ impl<'a> RunningJob<'a> {
                     self.command(rank, TimesliceCommand::Join);
                 }
             }
-            TimesliceEvent::Lost { rank: lost } => {
+            TimesliceEvent::Lost { rank: lost, .. } => {
                 self.ever_out.insert(lost);
                 *self.told.entry((rank, lost)).or_default() += 1;
             }

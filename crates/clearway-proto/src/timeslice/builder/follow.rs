@@ -32,6 +32,7 @@ impl Builder {
             policy.redealt(cx.journal.deals());
         }
         self.look_again(cx);
+        self.forget_moved(cx.journal);
         self.skip(cx.journal);
         (0..self.lines.len()).for_each(|place| self.greet(cx.now, place));
         for place in 0..self.lines.len() {
@@ -53,9 +54,20 @@ impl Builder {
             journal.life(member).max(journal.life(journal.member(Role::Builder(self.place))));
         let line = &mut self.lines[place];
         let (was_in, is_in) = (line.is_in, journal.takes_part(member));
-        self.assemblies.expect(place, is_in.then(|| journal.range(place)));
+        let mut range = journal.range(place);
+        if was_in {
+            // It may have followed, and said where its stream ends, before this builder did.
+            range.end = range.end.min(line.end);
+        }
+        let start = range.start;
+        self.assemblies.expect(place, is_in.then_some(range));
         if was_in == is_in {
             return;
+        }
+        if is_in {
+            // It gives this again, and nobody else has given any of it.
+            self.assemblies.forget(place, start);
+            line.forget(|_, timeslice| timeslice >= start);
         }
         // A contribution that has landed whole stays until it is released; one that has not never
         // will.
@@ -77,6 +89,15 @@ impl Builder {
         }
     }
 
+    /// Forgets contributions that stand elsewhere now: inputs that are out had sent them, of which no
+    /// decision takes notice.
+    fn forget_moved(&mut self, journal: &Journal) {
+        let (place, first) = (self.place, self.first);
+        for line in &mut self.lines {
+            line.forget(|behind, timeslice| journal.nth(place, first + behind) != Some(timeslice));
+        }
+    }
+
     /// Timeslices that this builder told to be complete, but that it has no part in building if no
     /// more than `settled` positions of its order count.
     pub(in crate::timeslice) fn void(&self, journal: &Journal, settled: u64) -> Vec<u64> {
@@ -93,6 +114,7 @@ impl Builder {
 
     /// Notes that the input at `place` has nothing for `end` and later.
     pub(super) fn expect_until(&mut self, cx: &mut TimesliceContext<'_>, place: usize, end: u64) {
+        self.lines[place].end = end;
         let range = cx.journal.range(place);
         self.assemblies.expect(place, Some(range.start..range.end.min(end)));
         self.look_again(cx);

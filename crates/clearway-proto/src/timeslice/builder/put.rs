@@ -77,8 +77,8 @@ impl Builder {
         else {
             return;
         };
-        let token =
-            TimesliceLabel::Write { place: place as u32, sequence: number, piece: 0 }.token();
+        let place = place as u32;
+        let token = TimesliceLabel::Write { place, sequence: number, piece: 0, life: 0 }.token();
         cx.out.operate(Operation::Read {
             peer,
             path: PathId(0),

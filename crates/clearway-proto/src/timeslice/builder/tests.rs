@@ -47,13 +47,16 @@ fn sent(builder: &mut Builder, cx: &mut TimesliceContext<'_>, place: usize) -> V
     }
 }
 
-#[test]
-fn welcome__says_again_what_was_granted_before_the_input_knew_that_it_is_in() {
+fn layout() -> Arc<TimesliceLayout> {
     let layout =
         TimesliceLayout::new(vec![Rank(0), Rank(1)], vec![Rank(2)], &[]).expect("a sound layout");
-    let layout = Arc::new(layout);
+    Arc::new(layout)
+}
+
+/// Returns what the builder of two inputs is made of.
+fn config(layout: &Arc<TimesliceLayout>) -> TimesliceConfig {
     let region = Span { region: RegionId(0), offset: 0, length: 8192 };
-    let config = TimesliceConfig {
+    TimesliceConfig {
         rank: Rank(2),
         run: 0,
         layout: layout.clone(),
@@ -68,12 +71,112 @@ fn welcome__says_again_what_was_granted_before_the_input_knew_that_it_is_in() {
         heartbeat: None,
         class: Class::Bulk,
         control: Class::Control,
+    }
+}
+
+fn change(journal: &Journal, change: Change, from: u64) -> Arc<Journal> {
+    Arc::new(journal.with(Decision { change, from }).expect("allowed"))
+}
+
+/// A write of input 0 comes before the decision after which that input sent it.
+#[test]
+fn landed__what_an_input_sends_that_knows_more_is_not_complete_without_one_that_has_joined() {
+    let (layout, member) = (layout(), RosterMember(1));
+    let config = config(&layout);
+    let (remove, join) =
+        (Change::Remove { member, settled: 0 }, Change::Join { member, incarnation: 1 });
+    let without = change(&Journal::new(&layout), remove, 0);
+    let again = change(&without, join, 1);
+    let mut out = Out::with_limit(64);
+    let mut cx =
+        TimesliceContext { now: LocalNs(0), config: &config, journal: &without, out: &mut out };
+    let mut builder = Builder::new(0, &cx);
+    let _ = builder.arrival(&mut cx, 0, TimesliceFrame::Hello { life: 0 });
+    let write = |builder: &mut Builder, cx: &mut TimesliceContext<'_>, place: usize, marks| {
+        let [timeslice, epoch, life] = marks;
+        let mark = WriteImmediate::new(timeslice, timeslice, 1, [epoch as u32, life as u32, 0]);
+        let into = Span { region: RegionId(0), offset: 4096 * place as u64, length: 10 };
+        let _ = builder.landed(cx, place, into, mark.word(), LocalNs(0));
     };
+    write(&mut builder, &mut cx, 0, [0, 1, 0]);
+    assert_eq!(builder.row(), 1, "nobody else is expected");
+    write(&mut builder, &mut cx, 0, [1, 2, 0]);
+    assert_eq!(builder.row(), 1, "somebody may be");
+    cx.journal = &again;
+    let _ = builder.follow(&mut cx, Decision { change: join, from: 1 });
+    assert_eq!((builder.row(), builder.awaited()), (1, Some(1)));
+    let life = again.life(member);
+    let _ = builder.arrival(&mut cx, 1, TimesliceFrame::Hello { life });
+    write(&mut builder, &mut cx, 1, [1, 2, u64::from(life)]);
+    assert_eq!(builder.row(), 2);
+}
+
+/// An input is taken for dead that has sent further than the others, and joins again before that.
+#[test]
+fn follow__an_input_that_joins_again_gives_anew_what_it_had_sent_beyond_the_others() {
+    let (layout, member) = (layout(), RosterMember(1));
+    let config = config(&layout);
+    let (remove, join) =
+        (Change::Remove { member, settled: 0 }, Change::Join { member, incarnation: 1 });
+    let first = Arc::new(Journal::new(&layout));
+    let without = change(&first, remove, 0);
+    let again = change(&without, join, 1);
+    let mut out = Out::with_limit(64);
+    let mut cx =
+        TimesliceContext { now: LocalNs(0), config: &config, journal: &first, out: &mut out };
+    let mut builder = Builder::new(0, &cx);
+    for place in [0, 1] {
+        let _ = builder.arrival(&mut cx, place, TimesliceFrame::Hello { life: 0 });
+    }
+    let into = Span { region: RegionId(0), offset: 0, length: 10 };
+    for timeslice in [0, 1, 2] {
+        let mark = WriteImmediate::new(timeslice, timeslice, 1, [0; 3]);
+        let _ = builder.landed(&mut cx, 1, into, mark.word(), LocalNs(0));
+    }
+    cx.journal = &without;
+    let _ = builder.follow(&mut cx, Decision { change: remove, from: 0 });
+    cx.journal = &again;
+    let _ = builder.follow(&mut cx, Decision { change: join, from: 1 });
+    assert_eq!(builder.assemblies.open(), 1, "only what the input does not give again");
+    let mark = WriteImmediate::new(0, 0, 1, [2, 0, 0]);
+    let _ = builder.landed(&mut cx, 0, into, mark.word(), LocalNs(0));
+    let mark = WriteImmediate::new(1, 1, 1, [2, 0, 0]);
+    let _ = builder.landed(&mut cx, 0, into, mark.word(), LocalNs(0));
+    assert_eq!((builder.row(), builder.awaited()), (1, Some(1)));
+    assert_eq!(builder.lines[1].fill, 0);
+}
+
+/// An input that retires follows the decision before the builder does, and says where its stream
+/// ends.
+#[test]
+fn follow__keeps_where_an_input_said_that_its_stream_ends() {
+    let (layout, member) = (layout(), RosterMember(1));
+    let config = config(&layout);
+    let first = Arc::new(Journal::new(&layout));
+    let retire = Change::Retire { member };
+    let retired = change(&first, retire, 9);
+    let mut out = Out::with_limit(64);
+    let mut cx =
+        TimesliceContext { now: LocalNs(0), config: &config, journal: &first, out: &mut out };
+    let mut builder = Builder::new(0, &cx);
+    for place in [0, 1] {
+        let _ = builder.arrival(&mut cx, place, TimesliceFrame::Hello { life: 0 });
+        let _ = builder.arrival(&mut cx, place, TimesliceFrame::Last { life: 0, timeslices: 5 });
+    }
+    cx.journal = &retired;
+    let _ = builder.follow(&mut cx, Decision { change: retire, from: 9 });
+    let into = Span { region: RegionId(0), offset: 0, length: 10 };
+    let mark = WriteImmediate::new(6, 6, 1, [1, 0, 0]);
+    let _ = builder.landed(&mut cx, 0, into, mark.word(), LocalNs(0));
+    assert_eq!(builder.awaited(), None, "nobody else has anything for it");
+}
+
+#[test]
+fn welcome__says_again_what_was_granted_before_the_input_knew_that_it_is_in() {
+    let layout = layout();
+    let config = config(&layout);
     let member = RosterMember(1);
     let first = Arc::new(Journal::new(&layout));
-    let change = |journal: &Journal, change, from| {
-        Arc::new(journal.with(Decision { change, from }).expect("allowed"))
-    };
     let (remove, join) =
         (Change::Remove { member, settled: 0 }, Change::Join { member, incarnation: 1 });
     let without = change(&first, remove, 1);

@@ -94,10 +94,8 @@ impl InputNode {
     /// the others are sent again, to others.
     fn lose(&mut self, cx: &mut TimesliceContext<'_>, place: usize, settled: u64) {
         let connection = &mut self.connections.all[place];
-        let gone = BuilderConnection {
-            writes: connection.writes,
-            ..BuilderConnection::new(connection.peer, ConnectionState::Out, connection.life)
-        };
+        self.writes -= connection.writes;
+        let gone = BuilderConnection::new(connection.peer, ConnectionState::Out, connection.life);
         let sent = core::mem::replace(connection, gone).sent;
         self.again.retain(|(builder, ..)| *builder as usize != place);
         self.policy.builder_left(place);

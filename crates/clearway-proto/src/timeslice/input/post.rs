@@ -94,7 +94,8 @@ impl InputNode {
         let RemoteSpan { region, offset: ring } = connection.into;
         let (from, token) = (
             spans[usize::from(piece)],
-            TimesliceLabel::Write { place: place as u32, sequence, piece }.token(),
+            TimesliceLabel::Write { place: place as u32, sequence, piece, life: connection.life }
+                .token(),
         );
         if cx.config.policy == Policy::Put {
             put::send(cx, connection.peer, from, before, token);
@@ -110,7 +111,7 @@ impl InputNode {
                         timeslice,
                         position,
                         spans.len() as u8,
-                        [connection.life, cx.config.run.into()],
+                        [cx.journal.epoch(), connection.life, cx.config.run.into()],
                     )
                     .word(),
                 ),
@@ -121,13 +122,14 @@ impl InputNode {
         self.writes += 1;
     }
 
-    /// Handles the end of a write.
+    /// Handles the end of the `piece` of a write to the builder at `place` in `life` of the
+    /// connection.
     pub(super) fn written(
         &mut self,
         cx: &mut TimesliceContext<'_>,
         place: u32,
         sequence: u32,
-        piece: u8,
+        [piece, life]: [u8; 2],
         status: Status,
     ) {
         if cx.config.policy == Policy::Put && status == Status::Complete {
@@ -135,6 +137,11 @@ impl InputNode {
             return;
         }
         let Some(connection) = self.connections.all.get_mut(place as usize) else { return };
+        // What is left of an earlier connection to the same builder says nothing about this one.
+        if connection.stage == ConnectionState::Out || TimesliceLabel::life(connection.life) != life
+        {
+            return;
+        }
         connection.writes = connection.writes.saturating_sub(1);
         self.writes = self.writes.saturating_sub(1);
         match status {

@@ -346,7 +346,9 @@ impl Journal {
             }
             Change::Join { member, incarnation } => {
                 let stands = member.index() < self.roster();
-                stands && !self.takes_part(member) && self.join(member, incarnation, from)
+                // A wish to join that was granted before is not granted again.
+                let is_new = incarnation > self.incarnation(member);
+                stands && is_new && !self.takes_part(member) && self.join(member, incarnation, from)
             }
             Change::Retire { member } => {
                 if !self.takes_part(member) || self.is_retired(member) {

@@ -366,7 +366,9 @@ impl Membership {
                 if self.reprieved.get(&target).is_some_and(|until| now < *until) => {}
             ProposedDecision::Join { member, incarnation } => {
                 let is_in = self.journal.takes_part(member);
-                if from == member && !(is_in && self.journal.incarnation(member) == incarnation) {
+                if incarnation <= self.journal.incarnation(member) {
+                    // Of an earlier try, which was granted.
+                } else if from == member {
                     // A rank that asks to join while it takes part has lost everything that it had:
                     // it is gone, and another is there.
                     self.propagate(
@@ -572,7 +574,12 @@ impl Membership {
             journal.permits(wish.change(0)) && !matches!(wish, ProposedDecision::Weigh { .. })
         };
         self.wishes.retain(|wish, _| open(wish));
-        self.own = self.own.filter(open);
+        // A new process may hear of other changes before that of the removal of its predecessor.
+        let is_in = self.is_in();
+        let stays = |wish: &ProposedDecision| {
+            open(wish) || !is_in && matches!(wish, ProposedDecision::Join { .. })
+        };
+        self.own = self.own.filter(stays);
         self.turn_to(now);
         self.news.push_back((decision, journal));
     }

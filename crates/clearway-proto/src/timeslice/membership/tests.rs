@@ -95,3 +95,34 @@ fn consider__nothing_is_led_before_the_node_follows_what_was_decided() {
     });
     assert_eq!(next, Some(RosterMember(3)));
 }
+
+/// The builder 4 of two inputs and three builders is another process, and hears that an input is
+/// out before it hears the same of its predecessor.
+#[test]
+fn learn__a_wish_to_join_stays_while_the_predecessor_still_takes_part() {
+    let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect();
+    let layout = TimesliceLayout::new(ranks(0..2), ranks(2..5), &[]).expect("a sound layout");
+    let mut membership =
+        Membership::new(RosterMember(4), Arc::new(Journal::new(&Arc::new(layout))), INTERVAL);
+    membership.boot(LocalNs(0), 1);
+    membership.want_in(LocalNs(0));
+    let wishes = |membership: &mut Membership, epoch: u32, change| {
+        let decided = MembershipBody::Decided(Decision { change, from: 0 });
+        let frame = MembershipFrame { epoch, body: decided };
+        membership.arrival(LocalNs(1), RosterMember(0), frame, &mut |_| Stake::default());
+        membership.tick(membership.deadline(), &mut |_| Stake::default());
+        let said: Vec<_> = core::iter::from_fn(|| membership.next_frame()).collect();
+        said.into_iter().find_map(|(_, frame)| match frame.body {
+            MembershipBody::Wish(wish @ ProposedDecision::Join { .. }) => Some(wish),
+            _ => None,
+        })
+    };
+    let out = |member| Change::Remove { member: RosterMember(member), settled: 0 };
+    assert!(wishes(&mut membership, 1, out(1)).is_some(), "its predecessor is in");
+    let Some(ProposedDecision::Join { member, incarnation }) = wishes(&mut membership, 2, out(4))
+    else {
+        panic!("it no longer wants to join");
+    };
+    assert_eq!(wishes(&mut membership, 3, Change::Join { member, incarnation }), None);
+    assert!(membership.is_in());
+}

@@ -102,7 +102,8 @@ impl TimesliceNode {
                 return More::No;
             }
             Change::Join { member, .. } if Some(member) == me && is_in => {
-                cx.out.notify(TimesliceEvent::Joined { timeslice: decision.from });
+                let epoch = self.journal.epoch();
+                cx.out.notify(TimesliceEvent::Joined { timeslice: decision.from, epoch });
                 self.part = part(member, cx);
                 if let NodeRole::Input(input) = &mut self.part {
                     return input.boot(cx);
@@ -115,7 +116,7 @@ impl TimesliceNode {
             Change::Remove { member, .. } => {
                 let rank = self.journal.rank(member);
                 cx.out.operate(Operation::Abandon { peer: rank });
-                cx.out.notify(TimesliceEvent::Lost { rank });
+                cx.out.notify(TimesliceEvent::Lost { rank, epoch: self.journal.epoch() });
             }
             _ => {}
         }

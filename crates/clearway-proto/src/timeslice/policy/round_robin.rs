@@ -19,14 +19,16 @@ pub(in crate::timeslice) struct InOrder {
 }
 
 impl InOrder {
-    /// Returns the builder whose next timeslice is the earliest of all.
+    /// Returns the builder whose next timeslice is due first. That is not always the earliest one:
+    /// what a builder left that is out is due behind others, in whatever order an input meets them.
+    /// Inputs that went by other orders would wait for each other at full rings.
     fn earliest(&mut self, view: &dyn TurnView) -> Option<usize> {
         if let Some(next) = self.next {
             return Some(view.builder_of(next));
         }
-        let nexts = (0..view.builders()).filter_map(|place| Some((view.next_of(place)?, place)));
-        let (timeslice, place) = nexts.min()?;
-        self.next = (timeslice >= self.dealt_from).then_some(timeslice);
+        let turns = (0..view.builders()).filter_map(|place| Some((view.turn_of(place)?, place)));
+        let (turn, place) = turns.min()?;
+        self.next = view.next_of(place).filter(|_| turn >= self.dealt_from);
         Some(place)
     }
 }
@@ -115,5 +117,93 @@ impl Sending for RoundRobin {
 
     fn posted(&mut self, _now: LocalNs, _turn: u64) {
         self.advance();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Policies that look at nothing but rings.
+
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::timeslice::membership::Deal;
+
+    /// Builders with room, and of each the next timeslice and its turn.
+    struct FixedView(Vec<Option<(u64, u64)>>);
+
+    impl TurnView for FixedView {
+        fn builders(&self) -> usize {
+            self.0.len()
+        }
+
+        fn builder_of(&self, timeslice: u64) -> usize {
+            timeslice as usize % self.0.len()
+        }
+
+        fn next_of(&self, place: usize) -> Option<u64> {
+            self.0[place].map(|(next, _)| next)
+        }
+
+        fn turn_of(&self, place: usize) -> Option<u64> {
+            self.0[place].map(|(_, turn)| turn)
+        }
+
+        fn has_next(&self) -> bool {
+            self.0.iter().any(Option::is_some)
+        }
+
+        fn first(&self) -> u64 {
+            0
+        }
+
+        fn deals(&self) -> &[Deal] {
+            &[]
+        }
+
+        fn dealt_from(&self) -> u64 {
+            20
+        }
+
+        fn round_of(&self, timeslice: u64) -> u64 {
+            timeslice
+        }
+
+        fn is_relieved(&self, _place: usize) -> bool {
+            false
+        }
+
+        fn unsent_before(&self, _place: usize, _end: u64) -> u64 {
+            0
+        }
+
+        fn unreleased_before(&self, _place: usize, _end: u64) -> u64 {
+            0
+        }
+
+        fn may_send(&self, _place: usize) -> Result<(), Cause> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn choose__an_inherited_timeslice_is_due_with_those_before_which_it_is_dealt() {
+        let mut policy = InOrder::default();
+        policy.redealt(LocalNs(0), &FixedView(Vec::new()));
+        // Builder 0 has inherited 3, to be built behind 18.
+        let choose = |policy: &mut InOrder, view| policy.choose(LocalNs(0), &FixedView(view));
+        let chosen = choose(&mut policy, vec![Some((3, 19)), Some((17, 17))]);
+        assert_eq!(chosen, Choice::Post(1));
+        policy.posted(LocalNs(0), 17);
+        let chosen = choose(&mut policy, vec![Some((3, 19)), Some((21, 21))]);
+        assert_eq!(chosen, Choice::Post(0));
+        policy.posted(LocalNs(0), 19);
+        // All is in turn again.
+        for timeslice in [20, 21, 22] {
+            let view = vec![Some((20, 20)), Some((21, 21))];
+            assert_eq!(choose(&mut policy, view), Choice::Post(timeslice as usize % 2));
+            policy.posted(LocalNs(0), timeslice);
+        }
     }
 }

@@ -42,8 +42,8 @@ pub(super) struct ScheduleFlags {
     /// built.
     #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
     retire: Vec<RankAt>,
-    /// Ranks that take part again after they retired, or with --on sim died, and when that is asked
-    /// of them.
+    /// Ranks that take part again after they retired, or with --on sim or --on lab --wire udp died,
+    /// and when that is asked of them.
     #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
     join: Vec<RankAt>,
     /// How often ranks say that they are there, so that others go on without one that does not
@@ -122,9 +122,16 @@ fn check_changes(
             (Some(Go::Retirement), Go::Return | Go::Death)
             | (None | Some(Go::Return), Go::Death | Go::Retirement) => {}
             (Some(Go::Death), Go::Return) if place == VenueKind::Sim => {}
+            (Some(Go::Death), Go::Return) if place == VenueKind::Lab => {
+                if changes.iter().filter(|change| change.when.rank == rank).count() > 2 {
+                    bail!(
+                        "--join {rank}@{at}: a rank of a lab is killed and started again once in a run, and does not retire beside that"
+                    );
+                }
+            }
             (Some(Go::Death), Go::Return) => bail!(
-                "--join {rank}@{at}: a process that was killed is not started again within a run, since the others' wires know only \
-                 the one that they met; who retired can join"
+                "--join {rank}@{at}: the launcher of a job does not start a process again that was killed; who retired can join, and \
+                 in a lab who was killed"
             ),
             _ => bail!(
                 "{} {rank}@{at}: a rank goes while it takes part, and joins after it went",

@@ -23,6 +23,7 @@
 
 mod files;
 mod origin;
+mod restart;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -46,6 +47,7 @@ use super::metrics::TimesliceMetrics;
 use super::numbers::{CompletenessAudit, TimesliceNumbers};
 use super::plan::TimeslicePlan;
 use super::run_progress::{RankLoss, RunProgress};
+use super::scheduled_change::ScheduledAction;
 use super::simulated::TimesliceOutcome;
 use super::status_board::StatusBoard;
 use crate::run::exit::Exit;
@@ -216,6 +218,8 @@ struct TimesliceCoordinator<'a> {
     dead_ranks: BTreeSet<Rank>,
     /// What builders write, by the name that it has until it is kept.
     unfinished: BTreeMap<Rank, String>,
+    /// What ranks were given to do last.
+    assignment: Option<TimesliceAssignment>,
 }
 
 impl<'a> TimesliceCoordinator<'a> {
@@ -234,9 +238,21 @@ impl<'a> TimesliceCoordinator<'a> {
                 plan.builders
             );
         }
+        restart::check(venue, plan)?;
+        let ranks = venue.processes();
         let board = StatusBoard::open(&task.job, ranks.hosts(), metrics.clone());
         let (dead_ranks, unfinished) = (BTreeSet::new(), BTreeMap::new());
-        Ok(Self { venue, plan, task, board, runs: 0, origin: None, dead_ranks, unfinished })
+        Ok(Self {
+            venue,
+            plan,
+            task,
+            board,
+            runs: 0,
+            origin: None,
+            dead_ranks,
+            unfinished,
+            assignment: None,
+        })
     }
 
     fn session(&mut self) -> Session<'_, TimesliceProtocol> {
@@ -289,8 +305,9 @@ impl<'a> TimesliceCoordinator<'a> {
         self.session().try_request(rank, asked)
     }
 
-    fn request_begin(&mut self, rank: Rank, length: RunLength) -> Result<()> {
-        let begin = TimesliceRequest::Begin { every: length.sample(), origin: self.origin };
+    fn request_begin(&mut self, rank: Rank, length: RunLength, reported: u64) -> Result<()> {
+        let begin =
+            TimesliceRequest::Begin { every: length.sample(), origin: self.origin, reported };
         self.request(rank, begin)
     }
 
@@ -304,14 +321,18 @@ impl<'a> TimesliceCoordinator<'a> {
         self.origin = self.begin(policy, seed)?;
         let mut run_progress = RunProgress::new(self.plan, policy, length.uncounted());
         for rank in run_progress.living().collect::<Vec<_>>() {
-            self.request_begin(rank, length)?;
+            self.request_begin(rank, length, 0)?;
         }
         let mut count = RunCounts::new(self.plan, length);
         self.board.begin(policy);
         let mut moved = Instant::now();
         while !run_progress.is_over() {
             if let Some((rank, wanted)) = run_progress.next_change() {
-                self.request(rank, TimesliceRequest::from_action(wanted))?;
+                if wanted == ScheduledAction::Return && run_progress.has_no_process(rank) {
+                    self.restart(&mut run_progress, &mut count, rank)?;
+                } else {
+                    self.request(rank, TimesliceRequest::from_action(wanted))?;
+                }
             }
             match self.next_response(run_progress.patience(LOOK_EVERY))? {
                 Some((rank, Ok(said))) => {
@@ -340,30 +361,27 @@ impl<'a> TimesliceCoordinator<'a> {
         length: RunLength,
     ) -> Result<bool> {
         match said {
-            TimesliceResponse::Lost(other) => {
-                if run_progress.note_loss_known(Rank(other), rank) {
-                    count.lose(Rank(other));
-                    let how = run_progress
-                        .deaths()
-                        .find(|death| death.rank == Rank(other))
-                        .map_or("", RankLoss::how_it_ended);
-                    self.board.lose(Rank(other), how);
+            TimesliceResponse::Lost { rank: other, epoch } => {
+                if run_progress.note_loss_known(Rank(other), rank, epoch) {
+                    self.count_out(run_progress, count, Rank(other));
                 }
                 return Ok(true);
             }
-            // The others say so as well, and theirs counts.
             TimesliceResponse::Out { is_retired } => {
+                if run_progress.note_out(rank) {
+                    self.count_out(run_progress, count, rank);
+                }
                 if let (true, Some(end)) =
                     (run_progress.rank_left(rank, is_retired), run_progress.end)
                 {
                     self.request(rank, TimesliceRequest::End(end))?;
                 }
             }
-            TimesliceResponse::Joined => {
-                if run_progress.join(rank) {
+            TimesliceResponse::Joined { epoch } => {
+                if run_progress.join(rank, epoch) {
                     count.join(rank);
                     self.board.join(rank);
-                    self.admit_rank(run_progress, rank, length)?;
+                    self.admit_rank(run_progress, rank, length, count.reported())?;
                 }
                 return Ok(true);
             }
@@ -373,6 +391,7 @@ impl<'a> TimesliceCoordinator<'a> {
             TimesliceResponse::Failed(sentence) if run_progress.is_awaited(rank) => {
                 bail!("{}: {sentence}", self.name(rank))
             }
+            said if run_progress.is_restarting(rank) => self.introduce(rank, said)?,
             // What a rank that is out says late is of no use to anybody.
             _ if !run_progress.is_there(rank) => {}
             TimesliceResponse::Progress(progress) => {
@@ -397,21 +416,34 @@ impl<'a> TimesliceCoordinator<'a> {
         Ok(false)
     }
 
+    /// Expects nothing more of `rank`, which is out.
+    fn count_out(&mut self, run_progress: &RunProgress, count: &mut RunCounts, rank: Rank) {
+        count.lose(rank);
+        let death = run_progress.deaths().find(|death| death.rank == rank);
+        self.board.lose(rank, death.map_or("", RankLoss::how_it_ended));
+    }
+
     /// Tells `rank`, which has joined, what the others were told.
     fn admit_rank(
         &mut self,
         run_progress: &RunProgress,
         rank: Rank,
         length: RunLength,
+        reported: u64,
     ) -> Result<()> {
-        if rank.0 >= self.plan.inputs {
+        let is_builder = rank.0 >= self.plan.inputs;
+        if is_builder && !run_progress.was_restarted(rank) {
             return Ok(());
         }
-        if let Some(end) = run_progress.end {
+        if let (Some(end), false) = (run_progress.end, is_builder) {
             return self.request(rank, TimesliceRequest::End(end));
         }
-        self.request_begin(rank, length)?;
-        if run_progress.held { self.request(rank, TimesliceRequest::Hold) } else { Ok(()) }
+        self.request_begin(rank, length, reported)?;
+        if run_progress.held && !is_builder {
+            self.request(rank, TimesliceRequest::Hold)
+        } else {
+            Ok(())
+        }
     }
 
     /// Takes note that the process of `rank` has ended.
@@ -484,10 +516,15 @@ impl<'a> TimesliceCoordinator<'a> {
             );
         }
         if run_progress.end.is_some() {
-            let stuck = run_progress.missing().map_or_else(String::new, |rank| self.name(rank));
+            let one = |(rank, lacks): (Rank, Option<Rank>)| match lacks {
+                Some(input) => format!("{} (for {})", self.name(rank), self.name(input)),
+                None => self.name(rank),
+            };
+            let stuck: Vec<_> = run_progress.all_missing().map(one).collect();
             bail!(
-                "{stuck} waits for its last timeslices under {} and nothing has moved for {PATIENCE:?}",
-                policy.name()
+                "nothing has moved for {PATIENCE:?} and the last timeslices under {} are waited for by {}",
+                policy.name(),
+                stuck.join(", ")
             );
         }
         Ok(())
@@ -511,27 +548,22 @@ impl<'a> TimesliceCoordinator<'a> {
             let (name, what) = (self.name(Rank(change.when.rank)), change.wanted.sentence());
             eprintln!("clearway: {name} was to {what}, but the run was over before");
         }
-        // A rank that is done itself says what it has, of all times that it took part.
-        let is_done =
-            |(rank, _): &(u32, TimesliceNumbers)| run_progress.done.contains_key(&Rank(*rank));
+        // A rank that is done itself says what it has, of all times that it took part; but not what
+        // a process before it had.
+        let is_done = |(rank, _): &(u32, TimesliceNumbers)| {
+            run_progress.done.contains_key(&Rank(*rank)) && !run_progress.was_restarted(Rank(*rank))
+        };
         let settled: Vec<_> = settled.into_iter().filter(|one| !is_done(one)).collect();
-        let (given, mut deaths) =
-            (run_progress.end.unwrap_or(0), run_progress.all_deaths().cloned().collect::<Vec<_>>());
-        for death in &mut deaths {
-            (death.policy, death.name) = (Some(policy), self.name(death.rank));
-            if death.back.is_none() && !run_progress.done.contains_key(&death.rank) {
-                let own = settled.iter().filter(|(rank, _)| *rank == death.rank.0);
-                death.settled = own.map(|(_, numbers)| numbers.count()).sum();
-                death.archive = self.archive_of(death.rank);
-            }
-        }
+        let (given, deaths) =
+            (run_progress.end.unwrap_or(0), self.deaths(policy, &run_progress, &settled));
         let done = run_progress.done.keys().copied().collect();
         let taken = run_progress.done.values().map(|account| &account.taken);
         let all = || taken.clone().chain(settled.iter().map(|(_, numbers)| numbers));
         let audit = CompletenessAudit::new(given, all());
         let timeslices = all().map(TimesliceNumbers::count).sum();
         let cost = count.cost();
-        let ledger = self.ledger(policy, &run_progress.done, settled.is_empty());
+        let restarted = |rank: &Rank| run_progress.was_restarted(*rank);
+        let ledger = self.ledger(policy, &run_progress.done, settled.is_empty(), &restarted);
         let entry = |builder: u32| {
             let result = run_progress.done.get(&Rank(builder));
             BuilderEntry::new(builder, result.map(|result| &result.built[..]), &ledger)
@@ -540,6 +572,8 @@ impl<'a> TimesliceCoordinator<'a> {
         let builders = if ledger.is_empty() { 0..0 } else { first..first + self.plan.builders };
         let builders = builders.map(entry).collect();
         let losses = (run_progress.lost.finish(), run_progress.lost.step());
+        // They are still to be gone when the next run begins.
+        self.dead_ranks.extend(run_progress.restarting());
         let mut outcome = TimesliceOutcome { losses: run_progress.losses(), ..count.outcome };
         let built = BuildResult {
             given,
@@ -572,6 +606,7 @@ impl<'a> TimesliceCoordinator<'a> {
         policy: Policy,
         done: &BTreeMap<Rank, TimesliceResult>,
         is_whole: bool,
+        was_restarted: &dyn Fn(&Rank) -> bool,
     ) -> Vec<LedgerEntry> {
         let feed = &self.task.feed;
         if !feed.has_microslices() || !policy.is_building() {
@@ -585,7 +620,9 @@ impl<'a> TimesliceCoordinator<'a> {
         let mut built = Vec::new();
         done.values().for_each(|result| add_built(&mut built, &result.built));
         let entry = |input: u32| {
-            let source = done.get(&Rank(input)).map(|result| &result.source);
+            // A process that was killed took along what its source had offered until then.
+            let source = done.get(&Rank(input)).filter(|_| !was_restarted(&Rank(input)));
+            let source = source.map(|result| &result.source);
             let built = built.get(input as usize).copied().unwrap_or_default();
             LedgerEntry::new(input, source, built, reports)
         };
@@ -630,7 +667,9 @@ impl<'a> TimesliceCoordinator<'a> {
             seed,
             heartbeat,
             feed: self.task.feed.clone(),
+            restart: None,
         };
+        self.assignment = Some(assignment.clone());
         self.runs += 1;
         self.drain_responses()?;
         let [inputs, builders] = [0..plan.inputs, plan.inputs..plan.inputs + plan.builders];
@@ -695,7 +734,7 @@ impl<'a> TimesliceCoordinator<'a> {
         if run_progress.end.is_some() {
             return Ok(());
         }
-        if run_progress.over.len() == inputs.len() {
+        if run_progress.can_end() {
             let end = run_progress.over.values().copied().max().unwrap_or(0);
             run_progress.end = Some(end);
             return inputs

@@ -94,6 +94,8 @@ pub(super) struct RunCounts {
     sent: BTreeMap<Rank, u64>,
     /// Processor time of each rank before what is counted and at its end.
     processor: BTreeMap<Rank, [Nanos; 2]>,
+    /// That of processes that ended, while it was counted.
+    spent: Nanos,
     /// The same at each sample, until all inputs have told theirs.
     samples: BTreeMap<u64, Vec<u64>>,
 }
@@ -112,6 +114,7 @@ impl RunCounts {
             given: BTreeMap::new(),
             sent: BTreeMap::new(),
             processor: BTreeMap::new(),
+            spent: Nanos::ZERO,
             samples: BTreeMap::new(),
         }
     }
@@ -142,6 +145,18 @@ impl RunCounts {
         }
     }
 
+    /// Counts on with another process in the place of `rank`.
+    pub(super) fn restart(&mut self, rank: Rank) {
+        if let Some([before, at_end]) = self.processor.remove(&rank) {
+            self.spent = self.spent + Nanos(at_end.0 - before.0);
+        }
+    }
+
+    /// Returns the number of the last sample that any rank has told.
+    pub(super) fn reported(&self) -> u64 {
+        self.last.values().copied().max().unwrap_or(0)
+    }
+
     /// Returns how many timeslices the furthest input gave.
     pub(super) fn furthest(&self) -> u64 {
         self.given.values().copied().max().unwrap_or(0)
@@ -154,7 +169,8 @@ impl RunCounts {
             .processor
             .values()
             .map(|[before, at_end]| (at_end.0 - before.0) as f64 / 1e9)
-            .sum();
+            .sum::<f64>()
+            + self.spent.0 as f64 / 1e9;
         (spent > 0.0 && self.outcome.bytes > 0).then(|| self.outcome.bytes as f64 / spent)
     }
 
@@ -201,5 +217,80 @@ impl RunCounts {
                 record.contributions > 0
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Counts of ranks that go and come back.
+
+    use clearway_proto::timeslice::{BuilderRecord, InputRecord};
+
+    use super::super::losses::BuilderWait;
+    use super::*;
+
+    fn progress(number: u64, processor: u64, record: TimesliceRecord) -> TimesliceProgress {
+        TimesliceProgress {
+            number,
+            record,
+            span: Nanos(1),
+            timeslices: number,
+            processor: Nanos(processor),
+            source: None,
+            waits: BuilderWait::Nothing,
+        }
+    }
+
+    fn built(bytes: u64) -> TimesliceRecord {
+        TimesliceRecord::Builder(BuilderRecord { bytes, contributions: 1, ..Default::default() })
+    }
+
+    fn counts() -> RunCounts {
+        RunCounts::new(&TimeslicePlan::sample(), RunLength::Source)
+    }
+
+    #[test]
+    fn restart__processor_time_of_both_processes_counts() {
+        let mut counts = counts();
+        for (number, seconds) in [(1, 4), (2, 6)] {
+            counts.add(Rank(3), &progress(number, seconds * 1_000_000_000, built(300)));
+        }
+        counts.lose(Rank(3));
+        counts.restart(Rank(3));
+        assert_eq!(counts.cost(), Some(600.0 / 2.0), "what the first one took");
+        counts.join(Rank(3));
+        // The clock of another process begins at zero.
+        for (number, seconds) in [(7, 0), (8, 1)] {
+            counts.add(Rank(3), &progress(number, seconds * 1_000_000_000, built(300)));
+        }
+        assert_eq!(counts.cost(), Some(1200.0 / 3.0));
+        // A process that was killed before it told anything took nothing that is known.
+        counts.restart(Rank(2));
+        assert_eq!(counts.cost(), Some(1200.0 / 3.0));
+    }
+
+    #[test]
+    fn join__a_rank_that_was_started_again_is_expected_and_counts_from_where_the_others_are() {
+        let plan = TimeslicePlan::sample();
+        let length = RunLength::Timed { skipped: 0, counted: 2, sample: Nanos(1) };
+        let mut counts = RunCounts::new(&plan, length);
+        let sent = |contributions| {
+            TimesliceRecord::Input(InputRecord { contributions, ..Default::default() })
+        };
+        let ranks = plan.inputs + plan.builders;
+        for rank in 1..ranks {
+            let record = if rank < plan.inputs { sent(50) } else { built(1) };
+            counts.add(Rank(rank), &progress(2, 1, record));
+        }
+        assert!(!counts.is_over(), "the first input is expected");
+        counts.add(Rank(0), &progress(1, 1, sent(40)));
+        counts.lose(Rank(0));
+        assert!(counts.is_over(), "it is out");
+        counts.restart(Rank(0));
+        counts.join(Rank(0));
+        assert!(!counts.is_over(), "it is back");
+        assert_eq!((counts.reported(), counts.sent[&Rank(0)]), (2, 50));
+        counts.add(Rank(0), &progress(2, 1, sent(3)));
+        assert!(counts.is_over());
     }
 }

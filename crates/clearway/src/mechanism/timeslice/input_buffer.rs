@@ -226,8 +226,13 @@ impl InputBuffer {
         self.limit = self.most;
         self.stream.begin();
         if let Some(origin) = origin {
-            self.slicer.set_origin(now, origin);
+            self.set_origin(now, origin);
         }
+    }
+
+    /// Cuts by time from this stretch on, unless it does so already.
+    pub(super) fn set_origin(&mut self, now: LocalNs, origin: u64) {
+        self.slicer.set_origin(now, origin);
     }
 
     /// Retires the input: from `timeslice` on nobody builds anything with it. What was given of

@@ -158,6 +158,11 @@ impl LossTimeline {
         self.explain(builder);
     }
 
+    /// Begins the counts of `input` anew: another process counts from zero.
+    pub(super) fn restart(&mut self, input: u32) {
+        self.last.remove(&input);
+    }
+
     /// Adds what `input` has counted in all up to `second`.
     pub(super) fn add(&mut self, second: u64, input: u32, counts: &SourceCounts) {
         let last = self.last.insert(input, counts.clone()).unwrap_or_default();

@@ -24,8 +24,12 @@
 //!    Join          ->             (out) take part again
 //!                  <-     Joined  it does; an input gives nothing before it hears Begin
 //!
+//!    Take          ->             (process started in the place of one that was killed) be it again
+//!                  <-     Taken   and wait for Join
+//!
 //!    Die           ->             kill yourself: somebody wants to see what becomes of the run
-//!                  <-     Lost    another rank is out, by a decision of all
+//!                  <-     Lost    another rank is out, by a decision of all; which tells this from
+//!                                 what was before it joined again, in whatever order they come
 //!                  <-     Out     this rank is, and takes no further part unless it joins
 //!                  <-     Helpless  others are silent, and nothing can be decided
 //!    Tell          ->             what had those built that are out?
@@ -68,6 +72,8 @@ pub(crate) enum TimesliceRequest {
         every: Nanos,
         /// The stretch of time of the first timeslice, where they are cut by time.
         origin: Option<u64>,
+        /// Progress that others had reported before.
+        reported: u64,
     },
     Hold,
     /// Up to this timeslice.
@@ -108,13 +114,19 @@ pub(crate) enum TimesliceResponse {
     /// This many timeslices were given.
     Over(u64),
     Done(Box<TimesliceResult>),
-    /// This rank.
-    Lost(u32),
+    /// By this decision.
+    Lost {
+        rank: u32,
+        epoch: u32,
+    },
     /// Because it was asked to go, or because it was silent for too long.
     Out {
         is_retired: bool,
     },
-    Joined,
+    /// By this decision.
+    Joined {
+        epoch: u32,
+    },
     Helpless,
     /// By rank; once for each time that it was out.
     Settled(Vec<(u32, TimesliceNumbers)>),
@@ -145,6 +157,18 @@ pub(crate) struct TimesliceAssignment {
     /// How often ranks say that they are there; none where nobody is watched.
     pub(super) heartbeat: Option<Nanos>,
     pub(super) feed: BuildSpec,
+    /// For a process that takes the place of one that ended in the middle of the run.
+    pub(super) restart: Option<RankRestart>,
+}
+
+/// What a process must know that takes the place of another in a run: it is out until it is asked to
+/// join.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct RankRestart {
+    /// From one on.
+    pub(super) incarnation: u32,
+    /// The stretch of time of the first timeslice, where they are cut by time.
+    pub(super) origin: Option<u64>,
 }
 
 /// What is built, out of what, and where it goes.

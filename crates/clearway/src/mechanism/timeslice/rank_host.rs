@@ -133,6 +133,8 @@ struct RunningBuild<'a> {
     is_retired: bool,
     /// This rank's part is over, but for what is at the sink.
     ended: bool,
+    /// How many processes were this rank in this run before this one.
+    incarnation: u32,
     next: Option<AfterRun>,
 }
 
@@ -149,7 +151,12 @@ impl<'a> RunningBuild<'a> {
             Arc::new(TimesliceLayout::new(places.collect(), ranks.collect(), &assignment.weights)?);
         let rank = wire.rank();
         let role = layout.role(rank).context("a rank without a part")?;
-        let (part, region, source) = TimesliceRole::new(role, wire, assignment, memory)?;
+        let (mut part, region, source) = TimesliceRole::new(role, wire, assignment, memory)?;
+        if let (TimesliceRole::Input(buffer), Some(origin)) =
+            (&mut part, assignment.restart.and_then(|restart| restart.origin))
+        {
+            buffer.set_origin(clock::now(), origin);
+        }
         let release = if matches!(part, TimesliceRole::Builder(_)) {
             ReleasePolicy::ByCommand
         } else {
@@ -184,12 +191,14 @@ impl<'a> RunningBuild<'a> {
             told_at: clock::now(),
             events: VecDeque::new(),
             commands: VecDeque::new(),
-            first_is_wanted: matches!(assignment.feed.slices, SliceRule::ByTime(_)),
+            first_is_wanted: matches!(assignment.feed.slices, SliceRule::ByTime(_))
+                && assignment.restart.is_none(),
             has_begun: false,
             rest_told: false,
-            is_out: false,
+            is_out: assignment.restart.is_some(),
             is_retired: false,
             ended: false,
+            incarnation: assignment.restart.map_or(0, |restart| restart.incarnation),
             next: None,
         };
         Ok((running, node))
@@ -219,7 +228,7 @@ impl<'a> RunningBuild<'a> {
         {
             return AfterRun::Gone;
         }
-        let mut driver = Driver::boot(node, clock::now(), 0);
+        let mut driver = Driver::boot(node, clock::now(), self.incarnation);
         let mut control = vec![input.as_fd()];
         control.extend(wake_signal.as_ref().map(AsFd::as_fd));
         let mut host = TimesliceHost { running: &mut self, wake_signal: wake_signal.as_ref() };
@@ -251,14 +260,14 @@ impl<'a> RunningBuild<'a> {
             Incoming::Request(TimesliceRequest::Take(assignment)) => {
                 self.next = Some(AfterRun::Run(assignment))
             }
-            Incoming::Request(TimesliceRequest::Begin { every, origin }) => {
+            Incoming::Request(TimesliceRequest::Begin { every, origin, reported }) => {
                 self.begin_at = Some(now + self.skew);
                 self.has_begun = true;
                 // A rank that joins goes on counting samples from where the others are.
                 self.telling.get_or_insert(ProgressReporter {
                     every,
                     next: now + every,
-                    number: 1,
+                    number: reported + 1,
                 });
                 self.open_up(now, origin);
             }
@@ -353,7 +362,9 @@ impl<'a> RunningBuild<'a> {
             (TimesliceEvent::Refused { missing, .. }, _) => {
                 self.fail(format!("timeslices cannot be built over this wire: {missing}"))
             }
-            (TimesliceEvent::Lost { rank }, _) => self.respond(TimesliceResponse::Lost(rank.0)),
+            (TimesliceEvent::Lost { rank, epoch }, _) => {
+                self.respond(TimesliceResponse::Lost { rank: rank.0, epoch })
+            }
             (TimesliceEvent::Helpless, _) => self.respond(TimesliceResponse::Helpless),
             (TimesliceEvent::Retired { timeslice }, part) => {
                 match part {
@@ -376,7 +387,7 @@ impl<'a> RunningBuild<'a> {
                 self.is_out = true;
                 self.respond(TimesliceResponse::Out { is_retired: self.is_retired });
             }
-            (TimesliceEvent::Joined { timeslice }, part) => {
+            (TimesliceEvent::Joined { timeslice, epoch }, part) => {
                 match part {
                     TimesliceRole::Input(input_buffer) => input_buffer.join(timeslice),
                     TimesliceRole::Same(same) => {
@@ -386,7 +397,7 @@ impl<'a> RunningBuild<'a> {
                 }
                 (self.is_out, self.is_retired, self.has_begun, self.rest_told) =
                     (false, false, false, false);
-                self.respond(TimesliceResponse::Joined);
+                self.respond(TimesliceResponse::Joined { epoch });
             }
             _ => {}
         }
@@ -418,8 +429,9 @@ impl<'a> RunningBuild<'a> {
             TimesliceRole::Same(_) | TimesliceRole::Endless { .. } => {
                 self.respond(TimesliceResponse::Done(Box::default()))
             }
+            // A rank that retires at the end says it once more when it is out.
             TimesliceRole::Discard { account } => {
-                let account = std::mem::take(account);
+                let account = account.clone();
                 self.respond(TimesliceResponse::Done(Box::new(account)));
             }
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::timeslice::Policy;
 
-use super::losses::LossTimeline;
+use super::losses::{BuilderWait, LossTimeline};
 use super::messages::{TimesliceProgress, TimesliceResult};
 use super::plan::TimeslicePlan;
 use super::scheduled_change::{DetectionTimes, ScheduledAction, ScheduledChange};
@@ -32,6 +32,10 @@ pub(super) struct RankLoss {
     how: Option<String>,
     /// It went because it was asked to.
     pub(super) is_retired: bool,
+    /// Its process is started again, and has not joined yet.
+    is_restarting: bool,
+    /// By the last decision that the others spoke of; none while nobody did.
+    epoch: Option<u32>,
     /// When, since the run began, and when the others knew.
     pub(super) known: DetectionTimes,
     /// When it took part again.
@@ -73,10 +77,16 @@ pub(super) struct RunProgress {
     out: BTreeMap<Rank, RankLoss>,
     /// Retired, and known by itself to be out.
     aside: BTreeSet<Rank>,
+    /// Those among them that were asked to come back.
+    returning: BTreeSet<Rank>,
     /// Those that were out and came back.
     back: Vec<RankLoss>,
-    /// How often one rank, the first, has said that another is out.
-    told: BTreeMap<(Rank, Rank), usize>,
+    /// By which decisions they did: what was decided of them before is over.
+    joined: BTreeMap<Rank, u32>,
+    /// What builders said last that they wait for.
+    waits: BTreeMap<Rank, BuilderWait>,
+    /// How often the process of a rank was started again.
+    restarts: BTreeMap<Rank, u32>,
     helpless: Option<(Rank, Instant)>,
     /// Inputs were told to hold.
     pub(super) held: bool,
@@ -106,8 +116,11 @@ impl RunProgress {
             ordered: BTreeMap::new(),
             out: BTreeMap::new(),
             aside: BTreeSet::new(),
+            returning: BTreeSet::new(),
             back: Vec::new(),
-            told: BTreeMap::new(),
+            joined: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            restarts: BTreeMap::new(),
             helpless: None,
             held: false,
             over: BTreeMap::new(),
@@ -127,7 +140,10 @@ impl RunProgress {
     pub(super) fn note_losses(&mut self, rank: Rank, progress: &TimesliceProgress) {
         match &progress.source {
             Some(source) => self.lost.add(self.took().as_secs(), rank.0, source),
-            None if rank.0 >= self.inputs => self.lost.waits(rank.0, progress.waits),
+            None if rank.0 >= self.inputs => {
+                self.waits.insert(rank, progress.waits);
+                self.lost.waits(rank.0, progress.waits);
+            }
             None => {}
         }
     }
@@ -191,6 +207,15 @@ impl RunProgress {
             .find(|rank| self.is_awaited(*rank) && !self.done.contains_key(rank))
     }
 
+    /// Returns all that are not done, and the inputs that builders among them said to wait for.
+    pub(super) fn all_missing(&self) -> impl Iterator<Item = (Rank, Option<Rank>)> + '_ {
+        let missing = |rank: &Rank| self.is_awaited(*rank) && !self.done.contains_key(rank);
+        (0..self.ranks).map(Rank).filter(missing).map(|rank| match self.waits.get(&rank) {
+            Some(BuilderWait::Input(input)) => (rank, Some(Rank(*input))),
+            _ => (rank, None),
+        })
+    }
+
     /// Returns those that retired and know it.
     pub(super) fn retired(&self) -> impl Iterator<Item = Rank> + '_ {
         self.aside.iter().copied()
@@ -229,7 +254,11 @@ impl RunProgress {
         let now = self.now();
         let is_due = |change: &ScheduledChange| {
             let rank = Rank(change.when.rank);
-            let can_be = change.wanted != ScheduledAction::Return || self.aside.contains(&rank);
+            // At the end nobody comes back any more.
+            let can_be = change.wanted != ScheduledAction::Return
+                || !self.held
+                    && self.end.is_none()
+                    && (self.aside.contains(&rank) || self.has_no_process(rank));
             self.uncounted + change.when.at <= now && can_be
         };
         let ScheduledChange { when, wanted } =
@@ -237,8 +266,16 @@ impl RunProgress {
         let rank = Rank(when.rank);
         if wanted != ScheduledAction::Return {
             self.ordered.insert(rank, (now, wanted));
+        } else if self.aside.contains(&rank) {
+            self.returning.insert(rank);
         }
         Some((rank, wanted))
+    }
+
+    /// Returns whether the end can be said: all inputs are over, and no rank is about to take part
+    /// again. One that hears of the end while it is out concludes, and then could join all the same.
+    pub(super) fn can_end(&self) -> bool {
+        self.returning.is_empty() && self.over.len() == self.inputs().count()
     }
 
     /// Returns how long can be waited, `most` at most.
@@ -254,25 +291,67 @@ impl RunProgress {
         let was_there = self.is_there(rank);
         self.done.remove(&rank);
         self.aside.remove(&rank);
-        self.lose(rank).how = Some(how);
+        self.returning.remove(&rank);
+        let death = self.lose(rank);
+        (death.how, death.is_restarting) = (Some(how), false);
         was_there
     }
 
-    /// Notes that `by` knows that `rank` is out; returns whether that is news.
-    pub(super) fn note_loss_known(&mut self, rank: Rank, by: Rank) -> bool {
-        let told = self.told.entry((by, rank)).or_default();
-        *told += 1;
-        if *told <= self.back.iter().filter(|death| death.rank == rank).count() {
+    /// Notes that `by` knows that `rank` is out by the decision of `epoch`; returns whether that is
+    /// news.
+    pub(super) fn note_loss_known(&mut self, rank: Rank, by: Rank, epoch: u32) -> bool {
+        if self.joined.get(&rank).is_some_and(|joined| epoch < *joined) {
             // It is back already.
             return false;
         }
         // A rank that joins hears late of those that went while it was out.
         let (was_there, is_late, now) = (self.is_there(rank), !self.is_there(by), self.now());
         let death = self.lose(rank);
+        death.epoch = death.epoch.max(Some(epoch));
         if death.knowing.insert(by) && !is_late {
             death.known.and(now);
         }
         self.helpless = None;
+        was_there
+    }
+
+    /// Returns whether the process of `rank` has ended.
+    pub(super) fn has_no_process(&self, rank: Rank) -> bool {
+        self.out.get(&rank).is_some_and(|death| death.how.is_some() && !death.is_restarting)
+    }
+
+    /// Notes that the process of `rank`, which has ended, is started again, and that `archive` has
+    /// what the one before had built; returns how often that was done.
+    pub(super) fn restart(&mut self, rank: Rank, archive: Option<String>) -> u32 {
+        if let Some(death) = self.out.get_mut(&rank) {
+            (death.is_restarting, death.archive) = (true, archive);
+        }
+        self.lost.restart(rank.0);
+        let restarts = self.restarts.entry(rank).or_default();
+        *restarts += 1;
+        *restarts
+    }
+
+    /// Returns whether the process of `rank` was started again and has not joined yet.
+    pub(super) fn is_restarting(&self, rank: Rank) -> bool {
+        self.out.get(&rank).is_some_and(|death| death.is_restarting)
+    }
+
+    /// Returns those.
+    pub(super) fn restarting(&self) -> impl Iterator<Item = Rank> + '_ {
+        self.out.values().filter(|death| death.is_restarting).map(|death| death.rank)
+    }
+
+    /// Returns whether the process of `rank` is not the one of the beginning.
+    pub(super) fn was_restarted(&self, rank: Rank) -> bool {
+        self.restarts.contains_key(&rank)
+    }
+
+    /// Notes that `rank` itself knows that it is out; returns whether that is news: what the others
+    /// say of it may come later than what it says next.
+    pub(super) fn note_out(&mut self, rank: Rank) -> bool {
+        let was_there = self.is_there(rank);
+        self.lose(rank).knowing.insert(rank);
         was_there
     }
 
@@ -293,13 +372,23 @@ impl RunProgress {
         false
     }
 
-    /// Lets `rank` take part again; returns whether it did not before.
-    pub(super) fn join(&mut self, rank: Rank) -> bool {
+    /// Lets `rank` take part again, by the decision of `epoch`; returns whether it did not before,
+    /// and is not out again by now.
+    pub(super) fn join(&mut self, rank: Rank, epoch: u32) -> bool {
+        if self.out.get(&rank).is_some_and(|death| death.epoch > Some(epoch)) {
+            return false;
+        }
+        self.joined.insert(rank, epoch);
         let now = self.now();
-        let death = self.out.remove(&rank).map(|death| RankLoss { back: Some(now), ..death });
+        let death = self.out.remove(&rank).map(|death| RankLoss {
+            back: Some(now),
+            is_restarting: false,
+            ..death
+        });
         let was_out = death.is_some();
         self.back.extend(death);
         self.aside.remove(&rank);
+        self.returning.remove(&rank);
         self.ordered.remove(&rank);
         self.done.remove(&rank);
         was_out
@@ -319,6 +408,8 @@ impl RunProgress {
             policy: None,
             how: None,
             is_retired,
+            is_restarting: false,
+            epoch: None,
             known: DetectionTimes::from_death(died),
             back: None,
             knowing: BTreeSet::new(),
@@ -378,7 +469,7 @@ mod tests {
                 run_progress.unknown().map(|(death, rank)| (death.rank, rank)),
                 Some((Rank(3), Rank(by)))
             );
-            assert!(!run_progress.note_loss_known(Rank(3), Rank(by)));
+            assert!(!run_progress.note_loss_known(Rank(3), Rank(by), 1));
         }
         assert!(run_progress.is_over() && !run_progress.done.contains_key(&Rank(3)));
         assert_eq!((run_progress.inputs().count(), run_progress.next_missing()), (2, None));
@@ -419,15 +510,16 @@ mod tests {
         assert_eq!(run_progress.next_change(), Some((Rank(3), ScheduledAction::Retirement)));
         assert_eq!(run_progress.next_change(), None, "it is not out yet");
         assert!(
-            run_progress.note_loss_known(Rank(3), Rank(0)) && run_progress.rank_left(Rank(3), true)
+            run_progress.note_loss_known(Rank(3), Rank(0), 2)
+                && run_progress.rank_left(Rank(3), true)
         );
         assert!(
             run_progress.is_awaited(Rank(3)) && !run_progress.is_there(Rank(3)),
             "it has what it built"
         );
         assert_eq!(run_progress.next_change(), Some((Rank(3), ScheduledAction::Return)));
-        assert!(run_progress.join(Rank(3)) && !run_progress.join(Rank(3)));
-        assert!(!run_progress.note_loss_known(Rank(3), Rank(1)), "that was before");
+        assert!(run_progress.join(Rank(3), 3) && !run_progress.join(Rank(3), 3));
+        assert!(!run_progress.note_loss_known(Rank(3), Rank(1), 2), "that was before");
         assert!(run_progress.is_there(Rank(3)));
         assert_eq!(
             run_progress
@@ -436,7 +528,86 @@ mod tests {
                 .collect::<Vec<_>>(),
             [("retired", true)]
         );
-        assert!(run_progress.note_loss_known(Rank(3), Rank(0)), "it is out again");
+        assert!(run_progress.note_loss_known(Rank(3), Rank(0), 4), "it is out again");
+    }
+
+    /// What ranks say comes over a line of each: one that joins may be heard before the others that
+    /// said before that it is out.
+    #[test]
+    fn join__heard_before_what_the_others_say_of_the_time_before_it_counts() {
+        let mut run_progress =
+            run_progress(ScheduledChange::by_time(&[], &[at(3, 0)], &[at(3, 0)]));
+        assert!(run_progress.next_change().is_some());
+        assert!(run_progress.note_out(Rank(3)) && !run_progress.note_out(Rank(3)));
+        assert!(run_progress.rank_left(Rank(3), true) && !run_progress.are_too_few());
+        assert_eq!(run_progress.next_change(), Some((Rank(3), ScheduledAction::Return)));
+        assert!(run_progress.join(Rank(3), 7));
+        for by in [0, 1, 2] {
+            assert!(!run_progress.note_loss_known(Rank(3), Rank(by), 6));
+        }
+        assert!(run_progress.is_there(Rank(3)) && run_progress.unknown().is_none());
+        // It was silent, joins again, and is taken for dead once more, which is heard first.
+        assert!(run_progress.note_loss_known(Rank(3), Rank(0), 8));
+        assert!(!run_progress.note_loss_known(Rank(3), Rank(0), 10));
+        assert!(!run_progress.join(Rank(3), 9) && !run_progress.is_there(Rank(3)));
+        assert!(run_progress.join(Rank(3), 11) && run_progress.is_there(Rank(3)));
+    }
+
+    #[test]
+    fn all_missing__says_what_builders_wait_for() {
+        let mut run_progress = run_progress(Vec::new());
+        run_progress.waits.insert(Rank(2), BuilderWait::Input(1));
+        run_progress.waits.insert(Rank(3), BuilderWait::Nothing);
+        run_progress.done.insert(Rank(0), TimesliceResult::default());
+        let missing: Vec<_> = run_progress.all_missing().collect();
+        assert_eq!(missing, [(Rank(1), None), (Rank(2), Some(Rank(1))), (Rank(3), None)]);
+    }
+
+    #[test]
+    fn can_end__not_before_a_rank_that_was_asked_to_come_back_is_back() {
+        let mut run_progress = run_progress(ScheduledChange::by_time(
+            &[],
+            &[at(3, 0), at(2, 0)],
+            &[at(3, 0), at(2, 0)],
+        ));
+        assert!(run_progress.next_change().is_some() && run_progress.next_change().is_some());
+        for rank in [Rank(2), Rank(3)] {
+            run_progress.note_loss_known(rank, Rank(0), 1 + rank.0);
+        }
+        run_progress.rank_left(Rank(3), true);
+        assert_eq!(run_progress.next_change(), Some((Rank(3), ScheduledAction::Return)));
+        for input in run_progress.inputs().collect::<Vec<_>>() {
+            run_progress.over.insert(input, 9);
+        }
+        assert!(!run_progress.can_end(), "the builder would hear of the end before it joins");
+        assert!(run_progress.join(Rank(3), 5) && run_progress.can_end());
+        run_progress.end = Some(9);
+        run_progress.rank_left(Rank(2), true);
+        assert_eq!(run_progress.next_change(), None, "it is over");
+    }
+
+    #[test]
+    fn restart__a_new_process_joins_and_hears_again_of_those_that_were_out() {
+        let mut run_progress =
+            run_progress(ScheduledChange::by_time(&[at(3, 0)], &[at(1, 0)], &[at(1, 0), at(3, 0)]));
+        assert!(run_progress.next_change().is_some() && run_progress.next_change().is_some());
+        // An input retires, which the builder hears, and is back.
+        assert!(run_progress.note_loss_known(Rank(1), Rank(3), 2));
+        assert!(run_progress.rank_left(Rank(1), true));
+        assert_eq!(run_progress.next_change(), Some((Rank(1), ScheduledAction::Return)));
+        assert_eq!(run_progress.next_change(), None, "the builder's process lives");
+        assert!(run_progress.join(Rank(1), 3));
+        assert!(run_progress.rank_died(Rank(3), "ended".to_owned()));
+        assert_eq!(run_progress.next_change(), Some((Rank(3), ScheduledAction::Return)));
+        assert_eq!(run_progress.restart(Rank(3), Some("a".to_owned())), 1);
+        assert!(run_progress.is_restarting(Rank(3)) && !run_progress.is_awaited(Rank(3)));
+        assert!(!run_progress.note_loss_known(Rank(1), Rank(3), 2), "it was back long before");
+        assert!(run_progress.is_there(Rank(1)));
+        assert!(run_progress.join(Rank(3), 5) && !run_progress.is_restarting(Rank(3)));
+        assert_eq!(run_progress.missing(), Some(Rank(0)));
+        assert!(run_progress.is_awaited(Rank(3)) && run_progress.was_restarted(Rank(3)));
+        let archives = run_progress.all_deaths().map(|death| death.archive.clone());
+        assert_eq!(archives.collect::<Vec<_>>(), [None, Some("a".to_owned())]);
     }
 
     #[test]
@@ -445,7 +616,7 @@ mod tests {
             run_progress(ScheduledChange::by_time(&[], &[at(3, 0)], &[at(3, 0)]));
         assert_eq!(run_progress.next_change(), Some((Rank(3), ScheduledAction::Retirement)));
         assert!(
-            run_progress.note_loss_known(Rank(3), Rank(0))
+            run_progress.note_loss_known(Rank(3), Rank(0), 1)
                 && !run_progress.rank_left(Rank(3), false)
         );
         assert_eq!(

@@ -262,7 +262,7 @@ impl TimesliceTestBed {
 
         let mut hear = |told: WorldEvent<'_, TimesliceNode>| match told.event {
             TimesliceEvent::Refused { missing, .. } => refused = refused.or(Some(missing)),
-            TimesliceEvent::Lost { rank } => {
+            TimesliceEvent::Lost { rank, .. } => {
                 let known = losses.get_mut(&rank);
                 known.into_iter().for_each(|known| {
                     known.and(Nanos(told.at.nanos().0.saturating_sub(plan.warm_up.0)))

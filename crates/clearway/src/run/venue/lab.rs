@@ -16,7 +16,7 @@ use clearway_proto::wire::OperationKind;
 use clearway_runtime::awake::Awake;
 use clearway_runtime::clock;
 use clearway_wires::facts::{UNUSED, WIRES};
-use clearway_wires::{Network, WirePlan};
+use clearway_wires::{Network, RemoteTransport, WirePlan};
 
 use super::{
     ClockAgreement, CongestionReach, FRAME_MAX, HostNoise, LEAD, LaunchSpec, ProcessVenue, Venue,
@@ -134,20 +134,19 @@ fn asleep(why: &str) -> String {
 
 /// Starts `per_host` ranks on every host of `lab`, host by host.
 fn members(lab: &Lab, per_host: u16) -> Result<Vec<RankProcess>> {
-    let mut members = Vec::new();
-    for host in lab.hosts() {
-        for port in (PORT..).take(usize::from(per_host)) {
-            let child = lab
-                .spawn(host.rank, RankProcess::command()?)
-                .with_context(|| format!("a rank on host {} cannot start", host.name))?;
-            members.push(RankProcess::child(
-                host.name.clone(),
-                SocketAddrV4::new(host.address, port),
-                child,
-            ));
-        }
-    }
-    Ok(members)
+    let ranks = lab.hosts().len() as u32 * u32::from(per_host);
+    (0..ranks).map(|rank| member(lab, per_host, Rank(rank))).collect()
+}
+
+/// Starts one of them.
+fn member(lab: &Lab, per_host: u16, rank: Rank) -> Result<RankProcess> {
+    let per_host = u32::from(per_host);
+    let host = lab.hosts().get((rank.0 / per_host) as usize).context("no such host")?;
+    let child = lab
+        .spawn(host.rank, RankProcess::command()?)
+        .with_context(|| format!("a rank on host {} cannot start", host.name))?;
+    let address = SocketAddrV4::new(host.address, PORT + (rank.0 % per_host) as u16);
+    Ok(RankProcess::child(host.name.clone(), address, child))
 }
 
 impl Venue for LabVenue {
@@ -261,6 +260,17 @@ impl ProcessVenue for LabVenue {
     fn renew(&mut self) -> Result<bool> {
         let (lab, spec) = (&self.lab, &self.spec);
         self.processes.replace(|interrupt| gather(lab, spec, interrupt)).map(|()| true)
+    }
+
+    /// Over UDP the others know an address, which the new process takes; libfabric's endpoints have
+    /// another one each time, and memory of one host is shared by those that met.
+    fn can_restart(&self) -> bool {
+        self.processes.far() == RemoteTransport::Udp && self.spec.per_host == 1
+    }
+
+    fn restart(&mut self, rank: Rank) -> Result<()> {
+        let member = member(&self.lab, self.spec.per_host, rank)?;
+        self.processes.restart(rank, member)
     }
 
     /// Replaces the queues where `frames` differs: what waits in queues is lost.

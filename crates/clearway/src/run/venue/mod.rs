@@ -163,6 +163,19 @@ pub(crate) trait ProcessVenue: Venue {
         Ok(false)
     }
 
+    /// Returns whether a rank whose process has ended can be started again while the others go on.
+    fn can_restart(&self) -> bool {
+        false
+    }
+
+    /// Starts the process of `rank`, which has ended, again.
+    ///
+    /// # Errors
+    /// It is not possible here, or the process does not start.
+    fn restart(&mut self, rank: Rank) -> Result<()> {
+        bail!("rank {rank} cannot be started again here")
+    }
+
     /// Lets packets of up to `frames` frames pass whole where a lab's queues do not count packets,
     /// as between hosts with segmentation offload.
     fn offload(&mut self, _frames: u32) -> Result<()> {

@@ -70,6 +70,12 @@ fn with__refuses_what_cannot_be_decided() {
     refused(Change::Remove { member: RosterMember(4), settled: 0 });
     refused(Change::Join { member: RosterMember(0), incarnation: 1 });
     refused(Change::Join { member: RosterMember(9), incarnation: 1 });
+    let join = |incarnation| Change::Join { member: RosterMember(0), incarnation };
+    let remove = Change::Remove { member: RosterMember(0), settled: 0 };
+    let out_again =
+        [remove, join(1), remove].iter().fold(journal.clone(), |all, one| decide(&all, *one, 0));
+    assert!(!out_again.permits(join(1)), "it was granted before");
+    assert!(out_again.permits(join(2)));
     refused(Change::Retire { member: RosterMember(2) });
     refused(Change::Weigh { member: RosterMember(0), weight: 3 });
     refused(Change::Weigh { member: RosterMember(2), weight: 0 });
@@ -126,7 +132,7 @@ fn any_change(stream: &mut RandomStream, journal: &Journal, written: &ExplicitOr
     };
     match stream.below(6) {
         0 | 1 => Change::Remove { member, settled: stream.below(length + 1) },
-        2 | 3 => Change::Join { member, incarnation: 1 },
+        2 | 3 => Change::Join { member, incarnation: 1 + journal.incarnation(member) },
         4 => Change::Retire { member },
         _ => Change::Weigh { member, weight: 1 + stream.below(40) as u32 },
     }

@@ -85,7 +85,7 @@ pub(super) fn wire_setup(
             );
         }
     }
-    Ok(WireSetup { far, hosts: None, peers, need: WireNeeds::Writes })
+    Ok(WireSetup { far, hosts: None, peers, need: WireNeeds::Writes, incarnation: 0 })
 }
 
 pub(super) fn send(to: &mut SealedSender, message: &impl Serialize) -> Result<()> {

@@ -11,8 +11,11 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clearway_proto::base::Rank;
+use clearway_proto::timeslice::Policy;
 
 use super::super::messages::{SinkKind, SourceKind, TimesliceRequest, TimesliceResponse};
+use super::super::numbers::TimesliceNumbers;
+use super::super::run_progress::{RankLoss, RunProgress};
 use super::super::sink::BUILDER;
 use super::origin::FirstStarts;
 use super::{LOOK_EVERY, PATIENCE, TimesliceCoordinator};
@@ -85,6 +88,27 @@ impl TimesliceCoordinator<'_> {
             Err(error) if left.is_empty() => error,
             Err(error) => error.context(format!("{} is left behind, unfinished", left.join(", "))),
         }
+    }
+
+    /// Returns who was out, what counts of the work of each, and where that is; `settled` has what was
+    /// settled of each that no rank has.
+    pub(super) fn deaths(
+        &self,
+        policy: Policy,
+        run_progress: &RunProgress,
+        settled: &[(u32, TimesliceNumbers)],
+    ) -> Vec<RankLoss> {
+        let mut deaths: Vec<RankLoss> = run_progress.all_deaths().cloned().collect();
+        for death in &mut deaths {
+            (death.policy, death.name) = (Some(policy), self.name(death.rank));
+            let is_gone = death.back.is_none() && !run_progress.done.contains_key(&death.rank);
+            if is_gone || run_progress.was_restarted(death.rank) {
+                let own = settled.iter().filter(|(rank, _)| *rank == death.rank.0);
+                death.settled = own.map(|(_, numbers)| numbers.count()).sum();
+                death.archive = death.archive.take().or_else(|| self.archive_of(death.rank));
+            }
+        }
+        deaths
     }
 
     /// Returns where the timeslices of the builder `rank` are, which is out, if it writes archives:

@@ -387,7 +387,7 @@ impl Machine {
             (TimesliceEvent::Free { timeslice }, Some(input)) => input.buffer.free(timeslice),
             (TimesliceEvent::Retired { timeslice }, Some(input)) => input.buffer.retire(timeslice),
             (TimesliceEvent::Out, _) => drop(self.away.insert(rank)),
-            (TimesliceEvent::Joined { timeslice }, input) => {
+            (TimesliceEvent::Joined { timeslice, .. }, input) => {
                 self.away.remove(&rank);
                 self.ended.remove(&rank);
                 let Some(input) = input else { return };
@@ -402,7 +402,7 @@ impl Machine {
                 self.sinks[place].complete.insert(position, timeslice);
             }
             (TimesliceEvent::Ended, _) => drop(self.ended.insert(rank)),
-            (TimesliceEvent::Lost { rank: lost }, _) => drop(self.known.insert((lost.0, rank))),
+            (TimesliceEvent::Lost { rank: lost, .. }, _) => drop(self.known.insert((lost.0, rank))),
             (TimesliceEvent::Helpless, _) => panic!("{rank}: {:?}", self.faults),
             _ => {}
         }

@@ -1,0 +1,86 @@
+//! An input alone, told by hand what builders and the others say.
+
+use alloc::sync::Arc;
+use alloc::vec;
+
+use super::*;
+use crate::base::{Bytes, Class};
+use crate::timeslice::membership::{Change, Decision, Journal, RosterMember};
+use crate::timeslice::policy::Dfs;
+use crate::timeslice::{
+    ContributionSource, ReleasePolicy, TimesliceConfig, TimesliceLayout, Window, WriteSlots,
+};
+use crate::wire::{Effect, Operation, Out, RegionId, Span, TimedOperation, Token};
+
+/// Returns the tokens of the writes that leave, and forgets them.
+fn writes(out: &mut Out<TimesliceEvent>) -> Vec<Token> {
+    let (effects, _) = out.split();
+    let tokens = effects.filter_map(|effect| match effect {
+        Effect::Operate(TimedOperation { operation: Operation::Write { token, .. }, .. }) => token,
+        _ => None,
+    });
+    let tokens = tokens.collect();
+    out.clear();
+    tokens
+}
+
+#[test]
+fn written__what_is_left_of_a_builder_that_was_out_says_nothing_of_its_next_connection() {
+    let ranks = (vec![Rank(0)], vec![Rank(1), Rank(2)]);
+    let layout = Arc::new(TimesliceLayout::new(ranks.0, ranks.1, &[]).expect("a sound layout"));
+    let region = Span { region: RegionId(0), offset: 0, length: 64 };
+    let config = TimesliceConfig {
+        rank: Rank(0),
+        run: 0,
+        layout: layout.clone(),
+        policy: Policy::BestEffort,
+        window: Window::fixed(4),
+        dfs: Dfs::default(),
+        source: ContributionSource::Given,
+        slots: WriteSlots::from_policy(Policy::BestEffort),
+        rings: region,
+        ring: Bytes(4096),
+        release: ReleasePolicy::AtOnce,
+        heartbeat: None,
+        class: Class::Bulk,
+        control: Class::Control,
+    };
+    let member = RosterMember(2);
+    let first = Arc::new(Journal::new(&layout));
+    let [remove, join] =
+        [Change::Remove { member, settled: 0 }, Change::Join { member, incarnation: 1 }]
+            .map(|change| Decision { change, from: 2 });
+    let without = Arc::new(first.with(remove).expect("allowed"));
+    let again = Arc::new(without.with(join).expect("allowed"));
+    let mut out = Out::with_limit(64);
+    let mut cx =
+        TimesliceContext { now: LocalNs(0), config: &config, journal: &first, out: &mut out };
+    let mut input = InputNode::new(0, &cx);
+    let welcome = |life| TimesliceFrame::Welcome {
+        life,
+        ring: RemoteSpan { region: RegionId(0), offset: 0 },
+        length: 4096,
+    };
+    let _ = input.arrival(&mut cx, 0, welcome(0));
+    let _ = input.arrival(&mut cx, 1, welcome(0));
+    let _ = input.begin(&mut cx);
+    for _ in 0..2 {
+        let _ = input.give(&mut cx, ContributionSpans::new([region]).expect("bytes"));
+    }
+    let tokens = writes(cx.out);
+    assert_eq!((tokens.len(), input.writes), (2, 2), "one for each builder");
+    cx.journal = &without;
+    let _ = input.follow(&mut cx, remove);
+    cx.journal = &again;
+    let _ = input.follow(&mut cx, join);
+    let _ = input.arrival(&mut cx, 1, welcome(again.life(member)));
+    let under_way = input.writes;
+    let (token, at) = (tokens[1], LocalNs(0));
+    for status in [Status::NoRoom, Status::Flushed] {
+        let _ = input.other(&mut cx, &Arrival::Done { token, status, value: 0, at });
+        assert_eq!((input.writes, input.again.len()), (under_way, 0), "{status:?}");
+    }
+    let token = tokens[0];
+    let _ = input.other(&mut cx, &Arrival::Done { token, status: Status::Complete, value: 0, at });
+    assert_eq!(input.writes, under_way - 1, "the other builder was there all the time");
+}

@@ -1,0 +1,76 @@
+//! Ranks that are started again in the middle of a run, as other processes.
+//!
+//! # Model
+//! A process in the place of one that was killed opens its wire, is given what all were given at the
+//! beginning, and is out. When it says that it is ready it is asked to join, as one that retired.
+
+use anyhow::{Result, bail};
+use clearway_proto::base::Rank;
+
+use super::super::count::RunCounts;
+use super::super::messages::{
+    RankRestart, TimesliceAssignment, TimesliceRequest, TimesliceResponse,
+};
+use super::super::plan::TimeslicePlan;
+use super::super::run_progress::RunProgress;
+use super::super::scheduled_change::ScheduledAction;
+use super::TimesliceCoordinator;
+use crate::run::venue::ProcessVenue;
+
+/// Refuses a plan in which a rank comes back whose process cannot be started again.
+pub(super) fn check(venue: &dyn ProcessVenue, plan: &TimeslicePlan) -> Result<()> {
+    let is_killed_before = |rank: u32, number: usize| {
+        plan.changes[..number]
+            .iter()
+            .rfind(|change| change.when.rank == rank)
+            .is_some_and(|change| change.wanted == ScheduledAction::Death)
+    };
+    for (number, change) in plan.changes.iter().enumerate() {
+        let rank = change.when.rank;
+        if change.wanted == ScheduledAction::Return
+            && is_killed_before(rank, number)
+            && !venue.can_restart()
+        {
+            bail!(
+                "--join {rank}@{}: a process that was killed is started again over UDP only, since the others know its address: \
+                 --wire udp works",
+                change.when.at
+            );
+        }
+    }
+    Ok(())
+}
+
+impl TimesliceCoordinator<'_> {
+    /// Takes what `rank` says, whose process was started again and is out.
+    pub(super) fn introduce(&mut self, rank: Rank, said: TimesliceResponse) -> Result<()> {
+        match said {
+            TimesliceResponse::Writes(name) => drop(self.unfinished.insert(rank, name)),
+            TimesliceResponse::Taken => self.request(rank, TimesliceRequest::Join)?,
+            TimesliceResponse::Failed(sentence) => {
+                bail!("{}, started again: {sentence}", self.name(rank))
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Starts the process of `rank`, which has ended, again.
+    pub(super) fn restart(
+        &mut self,
+        run_progress: &mut RunProgress,
+        count: &mut RunCounts,
+        rank: Rank,
+    ) -> Result<()> {
+        let Some(assignment) = self.assignment.clone() else { return Ok(()) };
+        let archive = self.archive_of(rank);
+        self.unfinished.remove(&rank);
+        self.venue.restart(rank)?;
+        self.dead_ranks.remove(&rank);
+        count.restart(rank);
+        let incarnation = run_progress.restart(rank, archive);
+        let restart = Some(RankRestart { incarnation, origin: self.origin });
+        let assignment = TimesliceAssignment { restart, ..assignment };
+        self.request(rank, TimesliceRequest::Take(Box::new(assignment)))
+    }
+}
