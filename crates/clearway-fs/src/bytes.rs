@@ -5,7 +5,8 @@
 //! the store. Then
 //! it fills its buffer without the lock. A body of the log is read as a whole and believed only with
 //! its digest; bodies that were read are kept for a while, because a reader comes for the next part
-//! soon. Where a body changed its place meanwhile the plan is made again.
+//! soon. Where a body changed its place meanwhile the plan is made again: the log takes no care of
+//! readers when it uses a segment again.
 //!
 //! # Invariants
 //! I1. No byte of a body is given away whose digest is wrong.
@@ -37,7 +38,7 @@ enum PartSource {
     Damaged,
 }
 
-struct ReadPart {
+pub(crate) struct ReadPart {
     length: usize,
     source: PartSource,
 }
@@ -67,7 +68,7 @@ impl BodyCache {
 
 impl Core {
     /// Says where up to `length` bytes from `offset` on lie.
-    fn plan_read(
+    pub(crate) fn plan_read(
         &mut self,
         inode: InodeId,
         offset: u64,
@@ -82,7 +83,7 @@ impl Core {
             let source = match source {
                 ByteSource::Zeros => PartSource::Zeros,
                 ByteSource::Backing => PartSource::Store { inode, drained, at },
-                ByteSource::Log { body, skip } => self.plan_body(body, skip as usize),
+                ByteSource::Log { body, skip } => self.plan_body(body, skip),
             };
             at += length;
             ReadPart { length: length as usize, source }
@@ -99,7 +100,9 @@ impl Core {
         })
     }
 
-    fn plan_body(&mut self, body: BodyId, skip: usize) -> PartSource {
+    fn plan_body(&mut self, body: BodyId, skip: u32) -> PartSource {
+        let (body, skip) = self.state().readable(body, skip);
+        let skip = skip as usize;
         if let Some(loan) = self.body_in_memory(body) {
             return PartSource::Memory { loan: Arc::clone(loan), skip };
         }
@@ -108,8 +111,8 @@ impl Core {
                 body,
                 segment: place.place.segment,
                 at: place.place.offset(),
-                length: place.length as usize,
-                digest: place.digest,
+                length: place.record.length as usize,
+                digest: place.record.digest,
                 skip,
             },
             _ => PartSource::Damaged,
@@ -208,7 +211,7 @@ impl Engine {
     }
 
     /// Returns the bytes of `parts`; `None` when a body is not there any more.
-    fn fill(&self, parts: &[ReadPart]) -> Result<Option<Vec<u8>>, Errno> {
+    pub(crate) fn fill(&self, parts: &[ReadPart]) -> Result<Option<Vec<u8>>, Errno> {
         let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.length).sum());
         for ReadPart { length, source } in parts {
             match source {

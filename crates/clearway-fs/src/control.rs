@@ -262,6 +262,8 @@ pub struct MountStatus {
     pub written_bytes: u64,
     /// Bytes that were read since the mount began.
     pub read_bytes: u64,
+    /// Bytes of files that the log wrote again elsewhere, so that it has free segments.
+    pub moved_bytes: u64,
     /// Changes since the mount began, writes among them.
     pub changes: u64,
     /// Changes since the mount began that waited for memory or for the log.

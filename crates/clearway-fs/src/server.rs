@@ -248,7 +248,7 @@ impl ServerShared {
         let (class_bytes, class_files) = self.by_class();
         let read_bytes = self.engine.bytes_read.load(Ordering::Relaxed);
         self.engine.look(|core| {
-            let space = core.space();
+            let (space, moved_bytes) = (core.space(), core.moved_bytes());
             let (unlogged_bytes, cached_bytes) = core.memory_bytes();
             let (counts, stalled) = core.counts();
             let CoreCounts { changes, written_bytes, stalls, syncs } = counts.clone();
@@ -280,6 +280,7 @@ impl ServerShared {
                 store_process: core.store_process(),
                 written_bytes,
                 read_bytes,
+                moved_bytes,
                 changes,
                 stalls,
                 stalled,

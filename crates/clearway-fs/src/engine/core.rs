@@ -658,6 +658,11 @@ impl Core {
         self.driver.engine_mut().space()
     }
 
+    /// Returns how many bytes the log gave another place since the mount began.
+    pub(crate) fn moved_bytes(&mut self) -> u64 {
+        self.driver.engine_mut().moved().0
+    }
+
     /// Returns the bytes of a file that lie in the log.
     pub(crate) fn log_bytes(&mut self, inode: InodeId) -> u64 {
         self.tree().content(inode).map_or(0, FileContent::logged)

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos};
 use clearway_proto::staging::{
-    ClientId, DrainNotice, InodeId, LogCommand, LogError, StepEnd, StoreDrain, StoreDrainConfig,
-    StorePath, StoreStep, StoreTask, StrangerFate, Tree, TreeChange,
+    ClientId, DrainNotice, InodeId, LogCommand, LogError, LogState, StepEnd, StoreDrain,
+    StoreDrainConfig, StorePath, StoreStep, StoreTask, StrangerFate, Tree, TreeChange,
 };
 use clearway_proto::wire::Span;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -142,7 +142,7 @@ impl Draining {
     }
 
     /// Takes the ends of steps.
-    fn take_ends(&mut self, now: LocalNs) {
+    fn take_ends(&mut self, now: LocalNs, state: &LogState) {
         while let Some((number, end)) = self.worker.poll() {
             let copied = self.copies.remove(&number);
             if let StepEnd::Done | StepEnd::DoneBeside(_) = end {
@@ -150,11 +150,11 @@ impl Draining {
                 if let Some((class, bytes)) = copied {
                     *self.counts.bytes.entry(class).or_default() += bytes;
                 }
-            } else {
+            }
+            if self.drain.end(now, state, number, end) {
                 self.failing_since.get_or_insert(now);
                 self.counts.failures += 1;
             }
-            self.drain.end(now, number, end);
         }
     }
 
@@ -363,7 +363,8 @@ impl Core {
         let delay = if self.is_space_short() { Nanos::ZERO } else { DELAY };
         self.update_drain(|drain, _| drain.set_delay(delay));
         self.has_drain_news = false;
-        self.draining.as_mut()?.take_ends(now);
+        let Self { draining, driver, .. } = self;
+        draining.as_mut()?.take_ends(now, driver.engine_mut().state());
         while self.append_record() {}
         while let Some(task) = self.next_task(now) {
             self.draining.as_mut()?.begin(task);

@@ -256,6 +256,42 @@ fn write__a_full_log_is_said_at_the_write_and_not_at_the_sync() {
 }
 
 #[test]
+fn write__small_files_that_stay_do_not_fill_the_log() {
+    let directory = TestDirectory::new();
+    let trial = Trial::open(directory.path());
+    let root = InodeId::ROOT;
+    let long = trial.make(root, "long", NodeKind::File).expect("made").inode;
+    let mut kept = Vec::new();
+    let mut plan = Vec::new();
+    // Each write takes the place of the one before; three times the log in all.
+    for round in 0..96 {
+        let name = round.to_string();
+        let small = trial.make(root, &name, NodeKind::File).expect("made").inode;
+        trial.write(small, 0, &[round; 5000]).expect("written");
+        let bytes = vec![round; 1 << 20];
+        trial.write(long, 0, &bytes).expect("written");
+        trial.write(long, 1 << 20, &bytes).expect("written");
+        assert_eq!(trial.synced(long).recv(), Ok(Ok(())));
+        kept.push(small);
+        if round == 20 {
+            plan = trial.engine.look(|core| core.plan_read(kept[0], 0, 5000)).expect("a plan");
+        }
+        let other = usize::from(round) * 7 % kept.len();
+        assert_eq!(trial.read(kept[other], 4990, 20), Ok(vec![other as u8; 10]));
+    }
+    assert!(trial.engine.look(|core| core.moved_bytes()) > 0);
+    // What a reader planned before holds no more, and it plans again.
+    assert_eq!(trial.engine.fill(&plan), Ok(None));
+    assert_eq!(trial.read(kept[0], 0, 6000), Ok(vec![0; 5000]));
+    drop(trial);
+    let trial = Trial::open(directory.path());
+    for (round, small) in (0..).zip(kept) {
+        assert_eq!(trial.read(small, 0, 6000), Ok(vec![round; 5000]));
+    }
+    assert_eq!(trial.read(long, 0, 10), Ok(vec![95; 10]));
+}
+
+#[test]
 fn read__damaged_bytes_of_the_log_are_not_given_away() {
     let directory = TestDirectory::new();
     let trial = Trial::open(directory.path());

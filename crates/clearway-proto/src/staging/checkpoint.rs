@@ -119,6 +119,7 @@ impl StagingLog {
                 self.covered = (header.end.group, 1 - self.covered.1);
                 self.close_if_due();
                 self.begin_checkpoint();
+                self.compact();
             }
             other => self.checkpoint = other,
         }

@@ -20,7 +20,7 @@ use super::disk_queue::{DiskJob, DiskOperation};
 use super::group::{GroupFront, GroupHeader, LogPlace};
 use super::log::{LogPhase, StagingLog};
 use super::opening::fault_of;
-use super::record::{LogChange, LogRecord};
+use super::record::{LogChange, LogRecord, RecordBody};
 use super::recovery::{Recovered, RecoveryReport};
 use super::snapshot::LogEnd;
 use super::state::{BodyCondition, BodyPlace, changed_file};
@@ -45,7 +45,7 @@ const WORTH_A_SYNC: u32 = (1 << 20) / BLOCK as u32;
 struct GroupBody {
     id: BodyId,
     memory: Span,
-    digest: u64,
+    record: RecordBody,
 }
 
 /// A group that takes records.
@@ -97,8 +97,12 @@ pub(super) struct Trouble {
 impl StagingLog {
     /// Begins behind what recovery found.
     pub(super) fn commit_from(&mut self, found: Recovered) -> RecoveryReport {
-        self.live = found.state.bodies_by_segment(self.config.segments.len());
         self.state = found.state;
+        for body in self.state.bodies.values() {
+            if let Some(segment) = self.live.get_mut(body.place.segment as usize) {
+                segment.change(None, Some(body));
+            }
+        }
         (self.end, self.durable_end) = (found.end, found.end);
         if found.end.next.is_some_and(|next| self.state.retired.contains(&next.segment)) {
             self.end.next = None;
@@ -154,14 +158,14 @@ impl StagingLog {
         flying.chain([&self.open]).any(|group| group.clients.contains_key(&client))
     }
 
-    fn take_record(
+    pub(super) fn take_record(
         &mut self,
         record: &LogRecord,
         need: SpaceNeed,
         body: Span,
     ) -> Result<(), LogError> {
         let bodies_max = self.config.bodies_max.0;
-        if let Some((length, _)) = record.body() {
+        if let Some(RecordBody { length, .. }) = record.body() {
             let padded = u64::from(blocks(u64::from(length))) * BLOCK as u64;
             let is_good = body.length == length
                 && (1..=BODY_MAX).contains(&length)
@@ -194,13 +198,16 @@ impl StagingLog {
         let group = GroupNumber(self.end.group.0 + 1);
         let id = BodyId { group, index: self.open.bodies.len() as u16 };
         self.state.apply(record, id, &mut self.open.dropped)?;
+        if let LogChange::Tree(TreeChange::Relocate { body, skip, .. }) = record.change {
+            self.state.moving.insert(id, (body, skip));
+        }
         self.open.front.push(record);
         if self.open.records == 0 {
             self.open.since = self.now;
         }
         self.open.records += 1;
-        if let Some((_, digest)) = record.body() {
-            self.open.bodies.push(GroupBody { id, memory, digest });
+        if let Some(record) = record.body() {
+            self.open.bodies.push(GroupBody { id, memory, record });
         }
         let number = self.open.clients.entry(record.client).or_insert(0);
         *number = record.number.max(*number);
@@ -231,9 +238,9 @@ impl StagingLog {
         (0..self.config.segments.len() as u32).filter(|segment| self.is_free(*segment))
     }
 
-    fn is_free(&self, segment: u32) -> bool {
+    pub(super) fn is_free(&self, segment: u32) -> bool {
         let index = segment as usize;
-        self.live[index] == 0
+        self.live[index].bodies == 0
             && self.last_groups[index] <= self.covered.0
             && !self.state.retired.contains(&segment)
             && self.end.next.is_none_or(|next| next.segment != segment)
@@ -243,7 +250,7 @@ impl StagingLog {
     pub(super) fn waits_for_snapshot(&self) -> bool {
         let few = self.free_segments().count() <= RESERVED + 1;
         few && (0..self.live.len()).any(|segment| {
-            self.live[segment] == 0
+            self.live[segment].bodies == 0
                 && self.last_groups[segment] > self.covered.0
                 && self.end.next.is_none_or(|next| next.segment as usize != segment)
                 && !self.state.retired.contains(&(segment as u32))
@@ -360,21 +367,16 @@ impl StagingLog {
     fn write_bodies(&mut self, bodies: &[GroupBody], first: LogPlace, job: DiskJob) {
         let file = self.segment_file(first.segment);
         let mut place = first;
-        for GroupBody { id, memory, digest } in bodies {
+        for GroupBody { id, memory, record } in bodies {
             let length = blocks(u64::from(memory.length));
             let padded = Span { length: length * BLOCK as u32, ..*memory };
             self.disk.file(FileKind::Write, file, place.offset(), padded, job);
-            let known = BodyPlace {
-                place,
-                length: memory.length,
-                digest: *digest,
-                live: memory.length,
-                condition: BodyCondition::Sound,
-            };
+            let (record, live) = (*record, record.length);
+            let known = BodyPlace { place, record, live, condition: BodyCondition::Sound };
             if let Some(before) = self.state.bodies.insert(*id, known) {
-                self.live[before.place.segment as usize] -= 1;
+                self.live[before.place.segment as usize].change(Some(&before), None);
             }
-            self.live[place.segment as usize] += 1;
+            self.live[place.segment as usize].change(None, Some(&known));
             place.block += length;
         }
     }
@@ -434,14 +436,20 @@ impl StagingLog {
         self.sync_if_due();
         self.begin_checkpoint();
         self.write_checkpoint();
+        self.compact();
         self.look_at_end();
     }
 
     fn make_durable(&mut self, flying: FlyingGroup) {
         self.durable_end = flying.end;
+        for body in &flying.group.bodies {
+            self.state.moving.remove(&body.id);
+        }
         let live = &mut self.live;
-        self.state.release(&flying.group.dropped, &mut |body| {
-            live[body.place.segment as usize] -= 1;
+        self.state.release(&flying.group.dropped, &mut |before, after| {
+            if let Some(segment) = live.get_mut(before.place.segment as usize) {
+                segment.change(Some(before), Some(after).filter(|after| after.live > 0));
+            }
         });
         for (client, number) in flying.group.clients {
             if client != ClientId::LOG {

@@ -24,6 +24,8 @@ pub(super) enum DiskJob {
     Snapshot,
     /// A note of what is durable.
     Note,
+    /// Bytes that are to have another place.
+    Compaction,
 }
 
 /// What to do.

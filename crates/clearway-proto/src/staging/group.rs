@@ -175,7 +175,7 @@ impl GroupHeader {
             records.push(LogRecord::decode(&mut heads, &mut inline)?);
         }
         let bodies = records.iter().filter_map(LogRecord::body);
-        let blocks: u64 = bodies.map(|(length, _)| u64::from(blocks(u64::from(length)))).sum();
+        let blocks: u64 = bodies.map(|body| u64::from(blocks(u64::from(body.length)))).sum();
         (inline.is_empty() && blocks == u64::from(self.body_blocks)).then_some(records)
     }
 }
@@ -239,5 +239,5 @@ impl GroupFront {
 
 /// Returns the blocks of the body of `record`.
 fn body_blocks(record: &LogRecord) -> u32 {
-    record.body().map_or(0, |(length, _)| blocks(u64::from(length)))
+    record.body().map_or(0, |body| blocks(u64::from(body.length)))
 }

@@ -6,6 +6,7 @@
 
 use alloc::vec::Vec;
 
+use super::record::RecordBody;
 use super::recovery::{FileRange, LogFile, Recovery, RecoveryReport, RecoveryStep};
 use super::state::{BodyCondition, BodyPlace, LogState};
 use super::{BLOCK, BODY_MAX, Epoch, LogError};
@@ -40,7 +41,7 @@ pub struct InspectedLog {
 fn check_bodies(state: &mut LogState, read: &mut LogRead<'_>) {
     let mut buffer = Vec::new();
     for body in state.bodies.values_mut() {
-        let BodyPlace { place, length, digest, .. } = *body;
+        let BodyPlace { place, record: RecordBody { length, digest, .. }, .. } = *body;
         let is_sound = length <= BODY_MAX && {
             buffer.resize(length as usize, 0);
             let count = read(LogFile::Segment(place.segment), place.offset(), &mut buffer);

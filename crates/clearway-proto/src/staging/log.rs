@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 
 use super::checkpoint::Checkpoint;
 use super::commit::{FlyingGroup, OpenGroup, Syncing, Trouble};
+use super::compaction::{Compaction, SegmentUse};
 use super::disk_queue::{DiskJob, DiskQueue};
 use super::opening::Opening;
 use super::snapshot::LogEnd;
@@ -84,8 +85,9 @@ pub struct StagingLog {
     pub(super) segment_use: u64,
     /// The last group that has a place in each segment.
     pub(super) last_groups: Vec<GroupNumber>,
-    /// Bodies in each segment.
-    pub(super) live: Vec<u32>,
+    /// What files have of each segment.
+    pub(super) live: Vec<SegmentUse>,
+    pub(super) compaction: Compaction,
     /// The last group that the superblock says to be durable.
     pub(super) noted: GroupNumber,
     /// The group that it says next, once a note is written.
@@ -126,7 +128,8 @@ impl StagingLog {
             durable_end: LogEnd::EMPTY,
             segment_use: 0,
             last_groups: alloc::vec![GroupNumber(0); segments],
-            live: alloc::vec![0; segments],
+            live: alloc::vec![SegmentUse::default(); segments],
+            compaction: Compaction::default(),
             noted: GroupNumber(0),
             noting: None,
             note_copy: 1,
@@ -153,6 +156,12 @@ impl StagingLog {
         self.durable_end.group
     }
 
+    /// Returns how many bytes were given another place since the log was opened, so that segments
+    /// became free.
+    pub const fn moved(&self) -> Bytes {
+        Bytes(self.compaction.moved)
+    }
+
     /// Returns how much space the log has.
     pub fn space(&self) -> LogSpace {
         let size = self.config.segment_size.0;
@@ -170,11 +179,12 @@ impl StagingLog {
     }
 
     /// Returns whether segments may become free without a further call: a snapshot is written, or
-    /// groups are on their way.
+    /// groups are on their way, or bytes are moved.
     pub fn frees_space(&self) -> bool {
         !matches!(self.checkpoint, Checkpoint::None)
             || !self.in_flight.is_empty()
             || self.open.records > 0
+            || self.compaction.is_active()
     }
 
     pub(super) fn notify(&mut self, event: LogEvent) {
@@ -206,6 +216,12 @@ impl StagingLog {
     pub(super) const fn note_memory(&self) -> Span {
         let work = self.work_memory();
         Span { offset: work.offset + work.length as u64, length: BLOCK as u32, ..work }
+    }
+
+    /// Returns the memory of bytes that get another place.
+    pub(super) const fn compaction_memory(&self) -> Span {
+        let note = self.note_memory();
+        Span { offset: note.offset + note.length as u64, length: BODY_MAX, ..note }
     }
 
     /// Returns the time of a record made now: the time of day, or that of the last record if the
@@ -241,11 +257,11 @@ impl StagingLog {
     fn arrival(&mut self, arrival: Arrival<'_>) {
         match arrival {
             Arrival::Done { token, status, value, .. } => self.done(token, status, value),
-            Arrival::Shown { token, bytes } => {
-                if let Some((_, DiskJob::Opening)) = self.disk.end(token, Status::Complete) {
-                    self.opening_shown(bytes);
-                }
-            }
+            Arrival::Shown { token, bytes } => match self.disk.end(token, Status::Complete) {
+                Some((_, DiskJob::Opening)) => self.opening_shown(bytes),
+                Some((_, DiskJob::Compaction)) => self.compaction_shown(bytes),
+                _ => {}
+            },
             Arrival::Room { queue: Queue::Files } => self.disk.room(),
             _ => {}
         }
@@ -260,6 +276,7 @@ impl StagingLog {
             Some((_, DiskJob::GroupSync)) => self.group_synced(status),
             Some((_, DiskJob::Snapshot)) => self.checkpoint_done(status),
             Some((operation, DiskJob::Note)) => self.note_done(operation, status),
+            Some((_, DiskJob::Compaction)) => self.compaction_read(status, value),
             None => {}
         }
     }

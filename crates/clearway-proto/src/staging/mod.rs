@@ -21,7 +21,8 @@
 //!
 //! A segment is free for new groups when a snapshot covers its groups and no file needs a body in
 //! it: the bytes were overwritten, cut off, deleted, or are in the backing store. Only a *durable*
-//! record of this frees the space.
+//! record of this frees the space. When few segments are free, what is left in those that are nearly
+//! empty is written again elsewhere (`compaction.rs`).
 //!
 //! # On disk
 //! | file | contents |
@@ -58,6 +59,7 @@
 
 mod checkpoint;
 mod commit;
+mod compaction;
 mod disk_queue;
 mod drain;
 mod error;
@@ -83,7 +85,7 @@ pub use error::LogError;
 pub use group::{BODY_MAX, GroupHeader, LogPlace};
 pub use inspection::{InspectedLog, LogLayout, LogRead, inspect_log};
 pub use log::{LogSpace, StagingLog};
-pub use record::{LogChange, LogRecord};
+pub use record::{LogChange, LogRecord, RecordBody};
 pub use recovery::{DamagedFile, LogFile, RecoveryReport};
 pub use shares::{LogShares, UserWrite};
 pub use snapshot::{SnapshotHeader, parse_snapshot};
@@ -274,9 +276,10 @@ pub struct LogConfig {
 }
 
 impl LogConfig {
-    /// Bytes of memory that an engine needs: fronts of groups on their way, a body, a superblock.
+    /// Bytes of memory that an engine needs: fronts of groups on their way, a body, a superblock,
+    /// bytes that get another place.
     pub const SCRATCH: u64 =
-        (commit::IN_FLIGHT * group::FRONT_MAX + BLOCK) as u64 + BODY_MAX as u64;
+        (commit::IN_FLIGHT * group::FRONT_MAX + BLOCK) as u64 + 2 * BODY_MAX as u64;
 
     /// Checks that such a log can work: three segments or more, so that one can be written while
     /// another is freed and a third is kept for what frees space; each longer than two groups.

@@ -74,7 +74,7 @@ impl StagingLog {
 
     /// Ends what [`super::LogCommand::Finish`] asked for, if nothing is left.
     pub(super) fn look_at_end(&mut self) {
-        if !self.wants_end || !self.is_at_rest() {
+        if !self.wants_end || !self.is_at_rest() || self.compaction.is_reading() {
             return;
         }
         if self.has_to_note() {

@@ -190,6 +190,7 @@ impl StagingLog {
             None => RecoveryReport::default(),
         };
         self.notify(LogEvent::Opened(report));
+        self.compact();
     }
 
     /// Takes the end of an operation of opening.

@@ -3,8 +3,8 @@
 //!
 //! # Model
 //! All numbers are little-endian. Names and other short bytes of a record, its *inline* bytes, lie
-//! behind the heads of its group, in the order of the records; the bytes of a `WRITE` are a body of
-//! the group.
+//! behind the heads of its group, in the order of the records; the bytes of a `WRITE` and a `RELOCATE`
+//! are a body of the group.
 //! ```text
 //!   0   kind (u8)
 //!   1   class (u8), by its index
@@ -39,7 +39,10 @@
 //!   18 HOLD        set          0                           0
 //!   19 PUBLISHED   set          0                           0
 //!   20 RELEASE     set          0                           0
+//!   21 RELOCATE    offset       length | skip << 32         XXH3 of the body group (u64), index (u16)
 //! ```
+//! `group` and `index` of a `RELOCATE` name the body that has had the bytes, `skip` the bytes of it
+//! before them.
 //! `node` of a `CREATE` is 1 for a file, 2 for a directory, 3 | bytes of the name << 8 for a symbolic
 //! link, and 4 | bytes of the name << 8 | kind << 16 for a pipe (kind 0), a socket (1), a block device
 //! (2) or a character device (3); the number of the device (u32) stands behind such a name. The inode
@@ -52,7 +55,7 @@
 use alloc::vec::Vec;
 
 use super::tree::{
-    AttributeSet, EntryName, NodeKind, SpecialKind, SpecialNode, TreeChange, TreePlace,
+    AttributeSet, BodyId, EntryName, NodeKind, SpecialKind, SpecialNode, TreeChange, TreePlace,
 };
 use super::{BODY_MAX, ClientId, GroupNumber, InodeId, WallNs};
 use crate::base::{ByteReader, Class};
@@ -73,6 +76,19 @@ pub struct LogRecord {
     pub time: WallNs,
     /// The change.
     pub change: LogChange,
+}
+
+/// The bytes of a file that a record brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordBody {
+    /// The file.
+    pub inode: InodeId,
+    /// The place of the first of them in the file.
+    pub offset: u64,
+    /// How many.
+    pub length: u32,
+    /// Their XXH3.
+    pub digest: u64,
 }
 
 /// What a record changes.
@@ -156,10 +172,13 @@ impl LogRecord {
         expected == fields
     }
 
-    /// Returns the length of the body and its digest, if it has one.
-    pub fn body(&self) -> Option<(u32, u64)> {
+    /// Returns its body, if it has one.
+    pub fn body(&self) -> Option<RecordBody> {
         match self.change {
-            LogChange::Tree(TreeChange::Write { length, digest, .. }) => Some((length, digest)),
+            LogChange::Tree(
+                TreeChange::Write { inode, offset, length, digest }
+                | TreeChange::Relocate { inode, offset, length, digest, .. },
+            ) => Some(RecordBody { inode, offset, length, digest }),
             _ => None,
         }
     }
@@ -186,6 +205,11 @@ fn fields_of(change: &TreeChange, inline: &mut Vec<u8>) -> Fields {
     match change {
         TreeChange::Write { inode, offset, length, digest } => {
             Fields { kind: 1, inode: inode.0, a: *offset, b: u64::from(*length), c: *digest }
+        }
+        TreeChange::Relocate { inode, offset, length, body, skip, digest } => {
+            inline.extend(body.group.0.to_le_bytes());
+            inline.extend(body.index.to_le_bytes());
+            Fields { kind: 21, inode: inode.0, a: *offset, b: pair(*length, *skip), c: *digest }
         }
         TreeChange::Create { inode, parent, name, node, mode, uid, gid } => {
             inline.extend(name.bytes());
@@ -323,8 +347,19 @@ fn change_of(fields: Fields, inline: &mut ByteReader<'_>) -> Option<TreeChange> 
         9 => TreeChange::UnsetXattr { inode, name: name(None)? },
         10 => TreeChange::Truncate { inode, size: a },
         11 => TreeChange::Forget { inode },
+        21 => relocation_of(fields, inline)?,
         _ => store_change_of(fields, inline)?,
     })
+}
+
+/// Returns the move of bytes to another place.
+fn relocation_of(fields: Fields, inline: &mut ByteReader<'_>) -> Option<TreeChange> {
+    let Fields { inode, a: offset, b, c: digest, .. } = fields;
+    let (length, skip) = halves(b);
+    let body = BodyId { group: GroupNumber(inline.u64()?), index: inline.u16()? };
+    let is_good = (1..=BODY_MAX).contains(&length) && skip <= BODY_MAX - length;
+    let inode = InodeId(inode);
+    is_good.then_some(TreeChange::Relocate { inode, offset, length, body, skip, digest })
 }
 
 /// Returns what is about the backing store.

@@ -10,7 +10,9 @@
 //! The group behind the last one is looked for behind it and in segments that begin with it. It
 //! counts when its header is whole, names its place and this log, and names the digest of the header
 //! before. Where the disk failed, or an earlier life of the log ended, there can be two of them; the
-//! one of the latest epoch counts, and in one epoch that of the segment begun last.
+//! one of the latest epoch counts, and in one epoch that of the segment begun last. A group of an
+//! earlier epoch behind what the last opening found does not count: it was not whole then, and only
+//! equal bodies of a later group can have made it so.
 //!
 //! Where it is not there whole, all headers that could be later are read: if one of them says that
 //! the group was durable, it is damaged, otherwise it is the torn tail.
@@ -23,7 +25,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::group::{FRONT_MAX, GroupHeader, HEADER, LogPlace};
-use super::record::LogRecord;
+use super::record::{LogRecord, RecordBody};
 use super::snapshot::{LogEnd, SnapshotHeader, parse_snapshot};
 use super::state::{BodyCondition, BodyPlace, LogState};
 use super::superblock::{COPIES, Superblock};
@@ -237,10 +239,10 @@ impl Recovery {
             RecoveryPhase::Bodies { header, records, sound, .. } => {
                 let places = body_places(header, records);
                 match places.get(sound.len()) {
-                    Some((place, length, _)) => RecoveryStep::Digest(FileRange {
+                    Some((place, body)) => RecoveryStep::Digest(FileRange {
                         file: LogFile::Segment(place.segment),
                         at: place.offset(),
-                        length: *length,
+                        length: body.length,
                     }),
                     None => self.found(),
                 }
@@ -325,8 +327,8 @@ impl Recovery {
             }
         };
         let places = body_places(&header, &records);
-        sound
-            .push(places.get(sound.len()).is_some_and(|(_, _, expected)| Some(*expected) == found));
+        let body = places.get(sound.len());
+        sound.push(body.is_some_and(|(_, expected)| Some(expected.digest) == found));
         self.phase = if sound.len() < places.len() {
             RecoveryPhase::Bodies { header, digest, records, sound }
         } else {
@@ -403,7 +405,12 @@ impl Recovery {
             return RecoveryPhase::Snapshot { bytes: before };
         }
         let is_whole = !is_short && crate::base::crc32c(&before) == header.digest;
-        match parse_snapshot(&before, self.inodes_max).filter(|_| is_whole) {
+        let found = parse_snapshot(&before, self.inodes_max).filter(|state| {
+            let mut segments = state.bodies.values().map(|body| body.place.segment);
+            let next = header.end.next.map(|next| next.segment);
+            is_whole && segments.all(|s| s < self.segments) && next < Some(self.segments)
+        });
+        match found {
             Some(state) => {
                 self.state = state;
                 self.end = header.end;
@@ -471,7 +478,11 @@ impl Recovery {
     fn follows(&self, header: &GroupHeader) -> bool {
         let fits =
             u64::from(header.place.block) + header.blocks() <= u64::from(self.segment_blocks);
-        header.number.0 == self.end.group.0.saturating_add(1)
+        let is_alive = self.superblock.is_ok_and(|superblock| {
+            header.epoch >= superblock.epoch || header.number <= superblock.durable
+        });
+        is_alive
+            && header.number.0 == self.end.group.0.saturating_add(1)
             && header.previous == self.end.digest
             && header.epoch >= self.end.epoch
             && header.segment_use >= self.end.segment_use
@@ -526,11 +537,11 @@ impl Recovery {
         for record in records {
             let body = BodyId { group: header.number, index };
             if record.body().is_some()
-                && let Some(((place, length, digest), is_sound)) = places.next()
+                && let Some(((place, record), is_sound)) = places.next()
             {
                 let condition =
                     if *is_sound { BodyCondition::Sound } else { BodyCondition::Damaged };
-                let known = BodyPlace { place, length, digest, live: length, condition };
+                let known = BodyPlace { place, record, live: record.length, condition };
                 self.state.bodies.insert(body, known);
                 index += 1;
             }
@@ -539,7 +550,7 @@ impl Recovery {
                 self.failed = Some(LogError::Inconsistent(header.number));
                 return RecoveryPhase::Over;
             }
-            self.state.release(&dropped, &mut |_| ());
+            self.state.release(&dropped, &mut |_, _| ());
         }
         let place = header.place;
         self.last_groups[place.segment as usize] = header.number;
@@ -625,14 +636,14 @@ impl Recovery {
     }
 }
 
-/// Returns place, length and digest of each body of a group.
-fn body_places(header: &GroupHeader, records: &[LogRecord]) -> Vec<(LogPlace, u32, u64)> {
+/// Returns each body of a group, and where it lies.
+fn body_places(header: &GroupHeader, records: &[LogRecord]) -> Vec<(LogPlace, RecordBody)> {
     let mut block = header.place.block + header.front_blocks();
     let bodies = records.iter().filter_map(LogRecord::body);
-    let place = bodies.map(|(length, digest)| {
+    let place = bodies.map(|body| {
         let place = LogPlace { block, ..header.place };
-        block += blocks(u64::from(length));
-        (place, length, digest)
+        block += blocks(u64::from(body.length));
+        (place, body)
     });
     place.collect()
 }

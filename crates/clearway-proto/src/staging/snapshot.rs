@@ -26,6 +26,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::group::LogPlace;
+use super::record::RecordBody;
 use super::state::{BodyCondition, BodyPlace, LogState};
 use super::tree::{
     BodyId, EntryName, Extent, FileContent, Inode, InodeKind, LogUsage, MovingDirectory, NameLag,
@@ -141,10 +142,10 @@ impl LogState {
         for (id, body) in &self.bodies {
             put_words(&mut bytes, &[id.group.0]);
             bytes.extend(id.index.to_le_bytes());
-            for word in [body.place.segment, body.place.block, body.length] {
+            for word in [body.place.segment, body.place.block, body.record.length] {
                 bytes.extend(word.to_le_bytes());
             }
-            put_words(&mut bytes, &[body.digest]);
+            put_words(&mut bytes, &[body.record.digest]);
             bytes.push(u8::from(body.condition == BodyCondition::Damaged));
         }
         put_words(&mut bytes, &[self.clients.len() as u64]);
@@ -252,12 +253,17 @@ fn read_state(rest: &mut ByteReader<'_>, inodes_max: u32) -> Option<LogState> {
         let id = BodyId { group: GroupNumber(rest.u64()?), index: rest.u16()? };
         let place = LogPlace { segment: rest.u32()?, block: rest.u32()? };
         let (length, digest) = (rest.u32()?, rest.u64()?);
+        if !(1..=BODY_MAX).contains(&length) {
+            return None;
+        }
         let condition = match rest.u8()? {
             0 => BodyCondition::Sound,
             1 => BodyCondition::Damaged,
             _ => return None,
         };
-        bodies.insert(id, BodyPlace { place, length, digest, live: 0, condition });
+        // Its file, and the place in that, are those of its extents.
+        let record = RecordBody { inode: InodeId(0), offset: 0, length, digest };
+        bodies.insert(id, BodyPlace { place, record, live: 0, condition });
     }
     let mut clients = BTreeMap::new();
     for _ in 0..rest.u64()? {
@@ -272,7 +278,8 @@ fn read_state(rest: &mut ByteReader<'_>, inodes_max: u32) -> Option<LogState> {
     let lag = read_lag(rest)?;
     let usage = LogUsage::count(&inodes);
     let tree = Tree { inodes, next_inode, inodes_max, places, lag, usage };
-    let mut state = LogState { tree, bodies, clients, retired, time };
+    let moving = BTreeMap::new();
+    let mut state = LogState { tree, bodies, moving, clients, retired, time };
     (highest < next_inode.0 && count_live(&mut state)).then_some(state)
 }
 
@@ -329,19 +336,21 @@ fn read_lag(rest: &mut ByteReader<'_>) -> Option<StoreLag> {
     Some(lag)
 }
 
-/// Counts the bytes of bodies that files have; `false` when files have what is not there.
+/// Finds the files of bodies, and counts the bytes that they have; `false` when files have what is
+/// not there.
 fn count_live(state: &mut LogState) -> bool {
-    let contents = state.tree.inodes.values().filter_map(|inode| match &inode.kind {
-        InodeKind::File(content) => Some(content),
-        _ => None,
-    });
-    for (start, extent) in contents.flat_map(|content| &content.extents) {
-        let bytes = extent.end - start;
-        let Some(body) = state.bodies.get_mut(&extent.body) else { return false };
-        if u64::from(extent.skip) + bytes > u64::from(body.length) {
-            return false;
+    for (id, inode) in &state.tree.inodes {
+        let InodeKind::File(content) = &inode.kind else { continue };
+        for (start, extent) in &content.extents {
+            let bytes = extent.end - start;
+            let Some(body) = state.bodies.get_mut(&extent.body) else { return false };
+            if u64::from(extent.skip) + bytes > u64::from(body.record.length) {
+                return false;
+            }
+            body.live = body.live.saturating_add(bytes as u32);
+            body.record.inode = *id;
+            body.record.offset = start.saturating_sub(u64::from(extent.skip));
         }
-        body.live = body.live.saturating_add(bytes as u32);
     }
     state.bodies.retain(|_, body| body.live > 0);
     true

@@ -6,21 +6,20 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::ops::Range;
 
-use super::record::{LogChange, LogRecord};
+use super::record::{LogChange, LogRecord, RecordBody};
 use super::recovery::DamagedFile;
 use super::tree::{BodyId, ByteSource, DroppedBytes, InodeKind, Tree, TreeChange, TreeError};
-use super::{ClientId, InodeId, LogPlace, WallNs};
+use super::{BLOCK, ClientId, InodeId, LogPlace, WallNs, blocks};
 
 /// Where a body lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyPlace {
     /// Its first block.
     pub place: LogPlace,
-    /// Bytes.
-    pub length: u32,
-    /// The XXH3 of them all: a reader checks it before it believes any of them.
-    pub digest: u64,
+    /// The bytes: a reader checks the digest of them all before it believes any of them.
+    pub record: RecordBody,
     /// Bytes of it that files have.
     pub live: u32,
     /// Whether recovery found its bytes damaged.
@@ -41,6 +40,8 @@ pub enum BodyCondition {
 pub struct LogState {
     pub(super) tree: Tree,
     pub(super) bodies: BTreeMap<BodyId, BodyPlace>,
+    /// Bodies that are not durable and have bytes of another one: that one, and its bytes before them.
+    pub(super) moving: BTreeMap<BodyId, (BodyId, u32)>,
     /// The highest number of each client's calls.
     pub(super) clients: BTreeMap<ClientId, u64>,
     /// Segments that are not written to any more.
@@ -55,6 +56,7 @@ impl LogState {
         Self {
             tree: Tree::new(inodes_max),
             bodies: BTreeMap::new(),
+            moving: BTreeMap::new(),
             clients: BTreeMap::new(),
             retired: BTreeSet::new(),
             time: WallNs(0),
@@ -64,6 +66,14 @@ impl LogState {
     /// Returns the tree.
     pub const fn tree(&self) -> &Tree {
         &self.tree
+    }
+
+    /// Returns the body on disk with the bytes of `body` behind the first `skip`, and how many of its
+    /// bytes are before them. A body that is moved is read at its old place until the new one is
+    /// durable.
+    pub fn readable(&self, body: BodyId, skip: u32) -> (BodyId, u32) {
+        let moved = self.moving.get(&body);
+        moved.map_or((body, skip), |(from, before)| (*from, before.saturating_add(skip)))
     }
 
     /// Returns where a body lies; `None` when it is not written yet or no file needs it.
@@ -120,32 +130,43 @@ impl LogState {
         Ok(())
     }
 
-    /// Lets go of bytes of bodies. Bodies without any are forgotten, and given to `forgotten`.
+    /// Lets go of bytes of bodies; `change` gets each of these bodies as it was before and as it is
+    /// then. Bodies without any are forgotten.
     pub(super) fn release(
         &mut self,
         dropped: &[DroppedBytes],
-        forgotten: &mut dyn FnMut(&BodyPlace),
+        change: &mut dyn FnMut(&BodyPlace, &BodyPlace),
     ) {
         for DroppedBytes { body, bytes } in dropped {
             if let Some(known) = self.bodies.get_mut(body) {
+                let before = *known;
                 known.live = known.live.saturating_sub(*bytes);
+                change(&before, known);
                 if known.live == 0 {
-                    forgotten(known);
                     self.bodies.remove(body);
                 }
             }
         }
     }
 
-    /// Returns how many bodies lie in each of `segments` segments.
-    pub(super) fn bodies_by_segment(&self, segments: usize) -> Vec<u32> {
-        let mut counts = alloc::vec![0; segments];
-        for body in self.bodies.values() {
-            if let Some(count) = counts.get_mut(body.place.segment as usize) {
-                *count += 1;
+    /// Returns the runs of blocks of a body that its file has bytes of.
+    pub(super) fn live_runs(&self, body: BodyId, record: &RecordBody) -> Vec<Range<u32>> {
+        let Some(content) = self.tree.content(record.inode) else { return Vec::new() };
+        let block = BLOCK as u32;
+        let mut runs: Vec<Range<u32>> = Vec::new();
+        for (bytes, source) in content.sources(record.offset, u64::from(record.length)) {
+            let ByteSource::Log { body: of, skip } = source else { continue };
+            if of != body {
+                continue;
+            }
+            let start = skip / block * block;
+            let end = (blocks(u64::from(skip) + bytes) * block).min(record.length);
+            match runs.last_mut() {
+                Some(last) if last.end >= start => last.end = end,
+                _ => runs.push(start..end),
             }
         }
-        counts
+        runs
     }
 }
 

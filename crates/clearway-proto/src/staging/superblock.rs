@@ -5,7 +5,7 @@
 //! between: at every instant one of the two is whole. The one of the later epoch counts.
 //! ```text
 //!   0   magic "CLWYLOG\0"
-//!   8   version (u32): 2
+//!   8   version (u32): 3
 //!  12   segments (u32)
 //!  16   uuid (16 bytes)
 //!  32   epoch (u64): grows by one with every opening
@@ -13,6 +13,8 @@
 //!  48   durable (u64): a group that was durable when this copy was written
 //!  56   CRC-32C of the bytes before (u32), then zeros to the end of the block
 //! ```
+//! Version 2 has no records `RELOCATE`, and is otherwise the same. An opening writes version 3, so that
+//! a release that does not know these records refuses the log.
 //!
 //! # Invariants
 //! I1. Any bytes are a superblock or the reason why not.
@@ -23,7 +25,9 @@ use crate::base::{ByteReader, crc32c};
 /// Copies of the superblock.
 pub(super) const COPIES: u64 = 2;
 const MAGIC: [u8; 8] = *b"CLWYLOG\0";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// The oldest version that is read.
+const VERSION_MIN: u32 = 2;
 /// Bytes that the digest covers.
 const COVERED: usize = 56;
 
@@ -73,6 +77,7 @@ impl Superblock {
             is_whole.then_some((version, Self { log, epoch, segments, segment_size, durable }))
         };
         let (version, superblock) = { fields }().ok_or(LogError::SuperblockDamaged)?;
-        if version == VERSION { Ok(superblock) } else { Err(LogError::Version(version)) }
+        let is_known = (VERSION_MIN..=VERSION).contains(&version);
+        if is_known { Ok(superblock) } else { Err(LogError::Version(version)) }
     }
 }

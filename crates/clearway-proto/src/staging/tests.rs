@@ -59,6 +59,30 @@ fn record__fields_are_where_the_documentation_says() {
 }
 
 #[test]
+fn record__a_move_names_the_body_that_had_the_bytes() {
+    let body = BodyId { group: GroupNumber(0x0a09), index: 0x0c0b };
+    let (inode, offset, length, skip, digest) = (InodeId(9), 7, 5000, 4096, 6);
+    let moved = TreeChange::Relocate { inode, offset, length, body, skip, digest };
+    let moved = record(LogChange::Tree(moved));
+    assert_eq!(moved.body(), Some(RecordBody { inode, offset, length, digest }));
+    let (heads, inline) = encoded(&moved);
+    let mut expected = vec![21, 3, 10, 0, 0, 0, 0, 0];
+    for word in [9_u64, 7, 5000 | 4096 << 32, 6, 0x0102, 3, 4] {
+        expected.extend(word.to_le_bytes());
+    }
+    assert_eq!((&heads, &*inline), (&expected, &b"\x09\x0a\0\0\0\0\0\0\x0b\x0c"[..]));
+    assert_eq!(decoded(&heads, &inline), Some(moved));
+    assert_eq!(decoded(&heads, &inline[..9]), None);
+    // No bytes, more than a body has, and more behind those before them.
+    for (byte, value) in [(24, [0; 8]), (26, [0x20; 8]), (28, [0, 0, 0x10, 0, 0, 0, 0, 0])] {
+        let mut bytes = heads.clone();
+        bytes[24..26].fill(if byte == 24 { 0 } else { 0x10 });
+        bytes[byte..byte + 4].copy_from_slice(&value[..4]);
+        assert_eq!(decoded(&bytes, &inline), None, "{value:?} at {byte}");
+    }
+}
+
+#[test]
 fn record__a_device_keeps_its_kind_and_number() {
     let node = NodeKind::Special(SpecialNode { kind: SpecialKind::Block, device: 0x0708 });
     let (inode, parent, name) = (InodeId(9), InodeId(1), name(b"sd"));
@@ -83,7 +107,7 @@ fn superblock__fields_are_where_the_documentation_says() {
         durable: GroupNumber(7),
     };
     let block = superblock.encode();
-    assert_eq!(block[..16], *b"CLWYLOG\0\x02\0\0\0\x05\0\0\0");
+    assert_eq!(block[..16], *b"CLWYLOG\0\x03\0\0\0\x05\0\0\0");
     assert_eq!((block[16], block[17], block[32], block[41], block[48]), (3, 2, 4, 0x60, 7));
     assert_eq!(Superblock::parse(&block), Ok(superblock));
     for byte in 0..60 {
@@ -115,12 +139,9 @@ fn header() -> GroupHeader {
 fn header__fields_are_where_the_documentation_says() {
     let mut front = GroupFront::default();
     front.push(&record(LogChange::Tree(TreeChange::Truncate { inode: InodeId(2), size: 5 })));
-    let change = TreeChange::Write {
-        inode: InodeId(2),
-        offset: 5,
-        length: 4097,
-        digest: 0x0a09_0807_0605_0403,
-    };
+    let (inode, offset, length, digest) = (InodeId(2), 5, 4097, 0x0a09_0807_0605_0403);
+    let body = RecordBody { inode, offset, length, digest };
+    let change = TreeChange::Write { inode, offset, length, digest };
     front.push(&record(LogChange::Tree(change)));
     let (bytes, finished, digest) = front.finish(header());
     assert_eq!((bytes.len(), front.blocks()), (BLOCK, 1 + 2));
@@ -131,10 +152,7 @@ fn header__fields_are_where_the_documentation_says() {
     assert_eq!((bytes[128], bytes[192], &bytes[224..232]), (10, 1, &[3, 4, 5, 6, 7, 8, 9, 10][..]));
     assert_eq!(GroupHeader::parse(&bytes), Some((finished, digest)));
     let records = finished.records_in(&bytes).expect("two records");
-    assert_eq!(
-        records.iter().map(LogRecord::body).collect::<Vec<_>>(),
-        [None, Some((4097, 0x0a09_0807_0605_0403))]
-    );
+    assert_eq!(records.iter().map(LogRecord::body).collect::<Vec<_>>(), [None, Some(body)]);
     for byte in 0..bytes.len() {
         let mut other = bytes.clone();
         other[byte] ^= 0x20;

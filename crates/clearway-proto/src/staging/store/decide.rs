@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 
 use super::super::drain::{DrainEnd, DrainJob};
 use super::super::tree::{
-    Extent, FileContent, Inode, InodeKind, MovingDirectory, NameLag, NodeKind, StorePath, Tree,
-    TreePlace,
+    BodyId, Extent, FileContent, Inode, InodeKind, MovingDirectory, NameLag, NodeKind, StorePath,
+    Tree, TreePlace,
 };
 use super::super::{GroupNumber, InodeId, LogState, TreeChange};
 use super::scan::LagScan;
@@ -566,12 +566,13 @@ impl StoreDrain {
         let inode = job.inode;
         let (version, size) = self.copy_version(view, inode)?;
         let content = view.tree.content(inode)?;
-        let (version, size, pieces) = pass(view, content, version, size, self.config.pass.0)?;
+        let limit = self.config.pass.0;
+        let (version, size, pieces, bodies) = pass(view, content, version, size, limit)?;
         let is_whole = version == content.version();
         let lag = view.tree.node_lag(inode);
         let settles = lag.filter(|group| is_whole && *group <= view.durable);
         let (attributes, keep) = (view.attributes(inode)?, content.backed().min(size));
-        let kind = FlightKind::Copy { job, version, size, settles };
+        let kind = FlightKind::Copy { job, version, size, settles, bodies };
         let flight = Flight { inode: Some(inode), ..Flight::new(kind) };
         if view.tree.stored_places(inode).next().is_some() || self.may_be_somewhere(inode) {
             self.old.insert(inode);
@@ -649,35 +650,38 @@ impl StoreDrain {
 }
 
 /// Chooses what one pass writes: extents up to `version` in the order in which they were made, up
-/// to `limit` bytes. Returns the version and size that the store then has.
+/// to `limit` bytes. Returns the version and size that the store then has, what is written, and the
+/// bodies that have it.
 fn pass(
     view: &StoreView<'_>,
     content: &FileContent,
     version: u64,
     size: u64,
     limit: u64,
-) -> Option<(u64, u64, Vec<CopyPiece>)> {
+) -> Option<(u64, u64, Vec<CopyPiece>, Vec<BodyId>)> {
     let extents = content.extents().filter(|(_, extent)| extent.version <= version);
     let mut extents: Vec<(u64, Extent)> = extents.collect();
     extents.sort_unstable_by_key(|(_, extent)| extent.version);
     let (mut bytes, mut last, mut end) = (0, 0, content.backed());
-    let mut pieces = Vec::new();
+    let (mut pieces, mut bodies) = (Vec::new(), Vec::new());
     for (start, extent) in extents {
         let is_enough = bytes >= limit && extent.version != last && last >= content.shortened();
         if is_enough {
-            return Some((last, end.min(content.size()), pieces));
+            return Some((last, end.min(content.size()), pieces, bodies));
         }
-        let body = view.state.body(extent.body)?;
+        let (id, skip) = view.state.readable(extent.body, extent.skip);
+        let body = view.state.body(id)?;
+        bodies.push(id);
         (last, end) = (extent.version, end.max(extent.end));
         bytes += extent.end - start;
         pieces.push(CopyPiece {
             place: body.place,
-            length: body.length,
-            digest: body.digest,
-            skip: extent.skip,
+            length: body.record.length,
+            digest: body.record.digest,
+            skip,
             offset: start,
             bytes: (extent.end - start) as u32,
         });
     }
-    Some((version, size, pieces))
+    Some((version, size, pieces, bodies))
 }

@@ -56,9 +56,10 @@ use self::decide::StoreView;
 use self::fresh::FreshFiles;
 use self::scan::LagScan;
 use super::drain::{DrainEnd, DrainJob, DrainLimits, DrainOrder, DrainTarget};
-use super::tree::{FileContent, LogUsage, Tree, TreePlace};
+use super::tree::{BodyId, FileContent, LogUsage, Tree, TreePlace};
 use super::{GroupNumber, InodeId, LogError, LogState, TreeChange, WallNs};
 use crate::base::{Bytes, Class, LocalNs, Nanos};
+use crate::wire::Fault;
 
 /// Names that are changed before their directories are synced, and that are decided at once.
 const BATCH: usize = 256;
@@ -119,6 +120,8 @@ enum FlightKind {
         version: u64,
         size: u64,
         settles: Option<GroupNumber>,
+        /// The bodies that it reads.
+        bodies: Vec<BodyId>,
     },
     Settle {
         group: GroupNumber,
@@ -663,11 +666,19 @@ impl StoreDrain {
         if is_free { self.ready.pop_front() } else { None }
     }
 
-    /// Takes the end of a step. What is not known is left alone: it belongs to a worker that was
-    /// given up.
-    pub fn end(&mut self, now: LocalNs, number: u64, end: StepEnd) {
-        let Some((step, flight)) = self.flights.remove(&number) else { return };
+    /// Takes the end of a step; returns whether it failed. What is not known is left alone: it
+    /// belongs to a worker that was given up. A copy that found other bytes where the log does not
+    /// keep any for it now is no failure, and is decided again at once.
+    pub fn end(&mut self, now: LocalNs, state: &LogState, number: u64, end: StepEnd) -> bool {
+        let Some((step, flight)) = self.flights.remove(&number) else { return false };
         self.stir();
+        if end == StepEnd::Failed(Fault::Malformed)
+            && let FlightKind::Copy { bodies, .. } = &flight.kind
+            && bodies.iter().any(|body| state.body(*body).is_none())
+        {
+            self.failed(now, now, flight);
+            return false;
+        }
         match end {
             StepEnd::Done => {}
             StepEnd::DoneBeside(fate) => {
@@ -685,15 +696,17 @@ impl StoreDrain {
         if let StepEnd::Done | StepEnd::DoneBeside(_) = end {
             self.parked = None;
             self.done(now, flight);
+            false
         } else {
-            self.failed(now, flight);
+            self.failed(now, now + self.config.pause, flight);
+            true
         }
     }
 
     fn done(&mut self, now: LocalNs, flight: Flight) {
         match flight.kind.clone() {
             FlightKind::Sweep => self.sweep = SweepState::Done,
-            FlightKind::Copy { job, version, size, settles } => {
+            FlightKind::Copy { job, version, size, settles, .. } => {
                 let inode = job.inode;
                 self.order.end(now, inode, DrainEnd::Durable);
                 let drained = TreeChange::Drained { inode, version, size };
@@ -730,8 +743,8 @@ impl StoreDrain {
         }
     }
 
-    fn failed(&mut self, now: LocalNs, flight: Flight) {
-        let again = now + self.config.pause;
+    /// Undoes a step that was not done; it is tried again at `again`.
+    fn failed(&mut self, now: LocalNs, again: LocalNs, flight: Flight) {
         let undone = match flight.kind {
             FlightKind::Sweep => {
                 self.sweep = SweepState::NotBefore(again);

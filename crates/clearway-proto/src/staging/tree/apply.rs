@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::content::MovedBytes;
 use super::{
     AttributeSet, BodyId, DroppedBytes, EntryName, FileContent, Inode, InodeKind, LINKS_MAX,
     MODE_BITS, MovingDirectory, NodeKind, SIZE_MAX, TARGET_MAX, Tree, TreeChange, TreeError,
@@ -64,6 +65,15 @@ impl Tree {
                 let end = offset.checked_add(u64::from(*length)).filter(|end| *end <= SIZE_MAX);
                 end.ok_or(TreeError::TooLarge)?;
                 self.content_mut(*inode, mark)?.write(*offset, *length, body, dropped);
+                Ok(())
+            }
+            TreeChange::Relocate { inode, offset, length, body: from, skip, .. } => {
+                let (offset, length, skip) = (*offset, *length, *skip);
+                let moved = MovedBytes { offset, length, body: *from, skip, to: body };
+                let InodeKind::File(content) = &mut self.inode_mut(*inode)?.kind else {
+                    return Err(TreeError::Invalid);
+                };
+                content.relocate(moved, dropped);
                 Ok(())
             }
             TreeChange::Create { .. } => self.create(change, mark),

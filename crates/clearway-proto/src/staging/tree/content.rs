@@ -61,6 +61,19 @@ pub(crate) struct Extent {
     pub(crate) version: u64,
 }
 
+/// Bytes of a body that another one has too.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MovedBytes {
+    /// The place of the first of them in the file.
+    pub(super) offset: u64,
+    pub(super) length: u32,
+    pub(super) body: BodyId,
+    /// Bytes of `body` before them.
+    pub(super) skip: u32,
+    /// Has them from its beginning.
+    pub(super) to: BodyId,
+}
+
 /// What a file consists of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileContent {
@@ -160,6 +173,38 @@ impl FileContent {
         self.extents.insert(offset, Extent { end, body, skip: 0, version: self.version });
         self.logged += u64::from(length);
         self.size = self.size.max(end);
+    }
+
+    /// Lets `moved.to` have the bytes of `moved.body`, as far as the file still has them from there.
+    pub(super) fn relocate(&mut self, moved: MovedBytes, dropped: &mut Vec<DroppedBytes>) {
+        let MovedBytes { offset, length, body, skip, to } = moved;
+        let end = offset.saturating_add(u64::from(length));
+        let first = self.extents.range(..=offset).next_back().map_or(offset, |(start, _)| *start);
+        let found = self.extents.range(first..end).map(|(start, extent)| (*start, *extent));
+        let beginning = |at: u64, skip: u32| at.wrapping_sub(u64::from(skip));
+        let is_moved = |(start, extent): &(u64, Extent)| {
+            extent.body == body
+                && extent.end > offset
+                && beginning(*start, extent.skip) == beginning(offset, skip)
+        };
+        let extents: Vec<(u64, Extent)> = found.filter(is_moved).collect();
+        let mut unused = u64::from(length);
+        for (start, extent) in extents {
+            let (low, high) = (start.max(offset), extent.end.min(end));
+            self.extents.remove(&start);
+            if start < low {
+                self.extents.insert(start, Extent { end: low, ..extent });
+            }
+            let skip = (low - offset) as u32;
+            self.extents.insert(low, Extent { end: high, body: to, skip, ..extent });
+            if high < extent.end {
+                let skip = extent.skip + (high - start) as u32;
+                self.extents.insert(high, Extent { skip, ..extent });
+            }
+            dropped.push(DroppedBytes { body, bytes: (high - low) as u32 });
+            unused -= high - low;
+        }
+        dropped.push(DroppedBytes { body: to, bytes: unused as u32 });
     }
 
     /// Makes the file `size` bytes long.

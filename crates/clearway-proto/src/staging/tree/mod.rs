@@ -149,6 +149,22 @@ pub enum TreeChange {
         /// The XXH3 of the bytes.
         digest: u64,
     },
+    /// Moves bytes of a file to another place in the log: the body of its record is a copy of them.
+    /// The file, its version and its times stay as they are.
+    Relocate {
+        /// The file.
+        inode: InodeId,
+        /// The place of the first of them in the file.
+        offset: u64,
+        /// How many, at most [`super::BODY_MAX`].
+        length: u32,
+        /// The body that has had them.
+        body: BodyId,
+        /// Bytes of that body before them.
+        skip: u32,
+        /// The XXH3 of the bytes.
+        digest: u64,
+    },
     /// Makes a file, a directory, or what else has a name.
     Create {
         /// Its number, at least [`Tree::next_inode`].
@@ -306,6 +322,7 @@ impl TreeChange {
         match self {
             Self::Unlink { .. } | Self::RemoveDirectory { .. } => SpaceNeed::Removes,
             Self::Forget { .. }
+            | Self::Relocate { .. }
             | Self::Drained { .. }
             | Self::Stored { .. }
             | Self::Moving { .. }

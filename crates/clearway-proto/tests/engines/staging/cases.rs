@@ -303,15 +303,33 @@ fn open__files_that_are_no_log_are_refused_in_a_sentence() {
     let mut fewer = disk;
     fewer.sync_all();
     for copy in [0, 4096] {
-        // Format 3 with a digest that fits.
-        fewer.flip(SUPERBLOCK, copy + 8, 0);
+        // Format 7 with a digest that fits.
+        fewer.flip(SUPERBLOCK, copy + 8, 2);
         fewer.fit_superblock(SUPERBLOCK, copy);
     }
-    assert_eq!(refusal(fewer), LogError::Version(3));
+    assert_eq!(refusal(fewer), LogError::Version(7));
     assert_eq!(
-        LogError::Version(3).to_string(),
-        "the log has format 3, which this release does not read"
+        LogError::Version(7).to_string(),
+        "the log has format 7, which this release does not read"
     );
+}
+
+#[test]
+fn open__a_log_of_the_version_before_opens_and_has_this_version_then() {
+    let mut machine = log();
+    append(&mut machine, 1, create(2, "a"));
+    end_all(&mut machine);
+    let mut disk = machine.disk.crashed(CrashKind::Kill);
+    disk.sync_all();
+    for copy in [0, 4096] {
+        assert_eq!(disk.read(SUPERBLOCK, copy + 8, 4), [3, 0, 0, 0]);
+        disk.flip(SUPERBLOCK, copy + 8, 0);
+        disk.fit_superblock(SUPERBLOCK, copy);
+    }
+    let opened = Machine::open(disk, LogOrigin::Existing, None).expect("a log of version 2");
+    assert_eq!(opened.state().highest(CLIENT), 1);
+    let versions = [0, 4096].map(|copy| opened.disk.read(SUPERBLOCK, copy + 8, 1)[0]);
+    assert_eq!(versions, [3, 3]);
 }
 
 /// An application may put a CRC behind each of its blocks: then all blocks have the same CRC.
@@ -341,6 +359,36 @@ fn open__an_old_block_with_the_same_crc_is_not_taken_for_a_body_that_never_arriv
     let content = found.state().tree().content(InodeId(2)).expect("the file");
     let (length, source) = content.sources(0, content.size())[0];
     assert_eq!(found.body(source, length as usize), Ok(with_crc(1)));
+}
+
+#[test]
+fn open__a_torn_group_stays_torn_when_a_later_life_writes_its_bytes_again() {
+    let write_only = |machine: &mut Machine| {
+        let (inode, offset, length) = (InodeId(2), 0, 4096);
+        machine.arena[..4096].fill(5);
+        let digest = xxh3(&machine.arena[..4096]);
+        let body = Span { region: ARENA, offset, length };
+        append_only(machine, 2, TreeChange::Write { inode, offset, length, digest }, body);
+    };
+    let mut machine = log();
+    append(&mut machine, 1, create(2, "a"));
+    end_all(&mut machine);
+    write_only(&mut machine);
+    append(&mut machine, 3, create(3, "b"));
+    // The front reaches the disk, and the body does not.
+    machine.end(0, None).expect("the front is written");
+    machine.disk.pending.clear();
+    let disk = machine.disk.crashed(CrashKind::Kill);
+    let mut machine = Machine::open(disk, LogOrigin::Existing, None).expect("the log");
+    assert_eq!(machine.state().highest(CLIENT), 1);
+    // Now the body does, at the same place, and the front does not.
+    write_only(&mut machine);
+    machine.command(LogCommand::Commit);
+    machine.end(1, None).expect("the body is written");
+    machine.disk.pending.clear();
+    let disk = machine.disk.crashed(CrashKind::Kill);
+    let found = Machine::open(disk, LogOrigin::Existing, None).expect("the log");
+    assert_eq!(found.state().highest(CLIENT), 1, "nobody wrote the third change since");
 }
 
 #[test]

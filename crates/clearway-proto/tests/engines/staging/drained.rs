@@ -211,6 +211,9 @@ impl DrainedTrial {
             match notice {
                 DrainNotice::Published(_) => self.figures.published += 1,
                 DrainNotice::Parked => self.figures.parked += 1,
+                DrainNotice::Failed { fault: Fault::Malformed, step } => {
+                    return Err(format!("a copy of bytes that moved failed: {step:?}"));
+                }
                 DrainNotice::Failed { .. } => self.figures.failed += 1,
                 DrainNotice::Stranger { step, .. } => return Err(format!("a stranger: {step:?}")),
                 DrainNotice::Absent => return Err("the store is not absent".to_owned()),
@@ -380,7 +383,7 @@ impl DrainedTrial {
             self.carry_out(&task)?
         };
         let end = self.driver.change_end(end);
-        self.drain.end(self.machine.now, number, end);
+        self.drain.end(self.machine.now, self.machine.state(), number, end);
         self.look_at_crashes(self.plan.crashes)
     }
 
@@ -436,7 +439,7 @@ impl DrainedTrial {
                     true => StepEnd::Failed(Fault::Io),
                     false => self.carry_out(&task)?,
                 };
-                self.drain.end(self.machine.now, task.number, end);
+                self.drain.end(self.machine.now, self.machine.state(), task.number, end);
             } else {
                 self.machine.now += Nanos::from_millis(1);
                 self.machine.tick();
@@ -596,9 +599,9 @@ impl DrainedTrial {
         for (id, inode) in tree.inodes() {
             let InodeKind::File(content) = &inode.kind else { continue };
             let is_left_out = policy(tree, id, self.is_ending).wish == DrainWish::Nothing;
-            let is_single = inode.links > 0 && tree.member(id).is_none();
+            let is_shown = tree.member(id).is_some_and(|member| member.published.is_some());
             let is_news = content.drained() < content.version();
-            if is_left_out && is_single && is_news {
+            if is_left_out && inode.links > 0 && !is_shown && is_news {
                 *expected.entry(inode.uid).or_insert(0) += content.logged();
             }
         }

@@ -18,12 +18,15 @@ use clearway_proto::wire::{
 use super::machine::{ARENA, SNAPSHOTS, segment_files};
 
 const BLOCK: usize = 4096;
+/// Where the memory of bytes that are moved begins in that of the engine.
+const MOVED_AT: u64 = LogConfig::SCRATCH - (1 << 20);
 /// Bytes of a header and of a head of a record.
 const HEADER: usize = 128;
 const HEAD: usize = 64;
 /// Kinds of records.
 const WRITE: u8 = 1;
 const DRAINED: u8 = 12;
+const RELOCATE: u8 = 21;
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,12 @@ pub(super) enum PlantedLogFault {
     SyncsBeforeWrites,
     /// The sync of a record that a file is drained is skipped.
     SkipsSyncsOfDrains,
+    /// The sync of a record that bytes have another place is skipped.
+    SkipsSyncsOfMoves,
+    /// A move is recorded as a write, whatever the file has by then.
+    MovesAsWrites,
+    /// Bytes that are moved are not written.
+    SkipsMovedBodies,
     /// Some bodies are not written.
     SkipsBodies,
     /// Some fronts are not written.
@@ -93,13 +102,16 @@ pub(super) enum PlantedLogFault {
 }
 
 impl PlantedLogFault {
-    pub(super) const ALL: [Self; 31] = [
+    pub(super) const ALL: [Self; 34] = [
         Self::NeverSyncs,
         Self::NeverSyncsSnapshots,
         Self::SkipsSyncsOfOpening,
         Self::SyncsAnotherSegment,
         Self::SyncsBeforeWrites,
         Self::SkipsSyncsOfDrains,
+        Self::SkipsSyncsOfMoves,
+        Self::MovesAsWrites,
+        Self::SkipsMovedBodies,
         Self::SkipsBodies,
         Self::SkipsFronts,
         Self::CutsBodies,
@@ -148,7 +160,8 @@ pub(super) struct FaultyLog {
     /// Ends that the engine had already.
     swallowed: Vec<Token>,
     is_open: bool,
-    has_drain: bool,
+    /// Kinds of the records of the last front.
+    kinds: Vec<u8>,
     /// Digests of headers that were changed, by those that the engine computed.
     changed: BTreeMap<u32, u32>,
     count: u64,
@@ -164,7 +177,7 @@ impl FaultyLog {
             made_up: VecDeque::new(),
             swallowed: Vec::new(),
             is_open: false,
-            has_drain: false,
+            kinds: Vec::new(),
             changed: BTreeMap::new(),
             count: 0,
         }
@@ -172,6 +185,11 @@ impl FaultyLog {
 
     pub(super) fn state(&self) -> &LogState {
         self.log.state()
+    }
+
+    /// Returns how many bytes compaction moved.
+    pub(super) fn moved(&self) -> u64 {
+        self.log.moved().0
     }
 
     /// Returns the last durable group.
@@ -368,8 +386,7 @@ impl FaultyLog {
     ) {
         let is_front = bytes.starts_with(b"CLWYGRP");
         if is_front {
-            let kinds = records_of(&bytes).map(|head| bytes[head]).collect::<Vec<_>>();
-            self.has_drain = kinds.contains(&DRAINED);
+            self.kinds = records_of(&bytes).map(|head| bytes[head]).collect();
         }
         let digest = is_front.then(|| word(&bytes, 84));
         match fault {
@@ -413,6 +430,7 @@ impl FaultyLog {
                 }
             }
             PlantedLogFault::SharesFrontMemory if is_front => into.offset = 0,
+            PlantedLogFault::MovesAsWrites if is_front => write_moves(&mut bytes),
             _ => {}
         }
         // What names the header of a changed front names it as it is now.
@@ -454,7 +472,13 @@ impl FaultyLog {
             PlantedLogFault::NeverSyncs => is_sync && is_segment,
             PlantedLogFault::NeverSyncsSnapshots => is_sync && is_snapshot,
             PlantedLogFault::SkipsSyncsOfOpening => is_sync && !self.is_open,
-            PlantedLogFault::SkipsSyncsOfDrains => is_sync && is_segment && self.has_drain,
+            PlantedLogFault::SkipsSyncsOfDrains => {
+                is_sync && is_segment && self.kinds.contains(&DRAINED)
+            }
+            PlantedLogFault::SkipsSyncsOfMoves => {
+                is_sync && is_segment && self.kinds.contains(&RELOCATE)
+            }
+            PlantedLogFault::SkipsMovedBodies => is_front && memory.offset >= MOVED_AT,
             PlantedLogFault::SkipsBodies => is_body && self.strikes(5),
             PlantedLogFault::SkipsFronts => is_front && self.strikes(7),
             PlantedLogFault::SkipsSnapshotState => {
@@ -484,6 +508,31 @@ impl FaultyLog {
         }
         out.operate(operation);
     }
+}
+
+/// Makes writes of the moves in a front that is whole here.
+fn write_moves(front: &mut Vec<u8>) {
+    let heads: Vec<usize> = records_of(front).collect();
+    let Some(last) = heads.last() else { return };
+    if last + HEAD + word(front, 72) as usize > front.len() {
+        return;
+    }
+    let (mut inline, padded) = (last + HEAD, front.len());
+    for head in heads {
+        let length = usize::from(u16::from_le_bytes([front[head + 2], front[head + 3]]));
+        if front[head] == RELOCATE {
+            front[head] = WRITE;
+            front[head + 2..head + 4].fill(0);
+            // Bytes of the body before them.
+            front[head + 28..head + 32].fill(0);
+            front.drain(inline..inline + length);
+            let left = word(front, 72) - length as u32;
+            front[72..76].copy_from_slice(&left.to_le_bytes());
+        } else {
+            inline += length;
+        }
+    }
+    front.resize(padded, 0);
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {

@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, crc32c, xxh3};
 use clearway_proto::staging::{
     ClientId, Epoch, GroupHeader, GroupNumber, InodeId, LogCommand, LogConfig, LogEvent, LogId,
-    LogOrigin, LogPlace, LogRecord, LogState, StagingLog, TreeChange, WallNs, parse_snapshot,
+    LogOrigin, LogPlace, LogRecord, LogState, RecordBody, StagingLog, TreeChange, WallNs,
+    parse_snapshot,
 };
 use clearway_proto::wire::{
     Arrival, Effect, Engine, Fault, FileId, FileKind, Input, More, Operation, Out, RegionId, Span,
@@ -18,9 +19,10 @@ use clearway_proto::wire::{
 };
 
 const BLOCK: usize = 4096;
-/// Bytes of the head of a record, and the kind of a write.
+/// Bytes of the head of a record, and the kinds with a body.
 const HEAD: usize = 64;
 const WRITE: u8 = 1;
+const RELOCATE: u8 = 21;
 const SEGMENTS: u32 = 3;
 const SEGMENT_SIZE: u64 = 128 << 10;
 const LOG: LogId = LogId(5);
@@ -191,10 +193,10 @@ impl<'a> Feeder<'a> {
     }
 
     fn superblock(&mut self) -> Vec<u8> {
-        let mut bytes = b"CLWYLOG\0\x01\0\0\0".to_vec();
+        let mut bytes = b"CLWYLOG\0\x03\0\0\0".to_vec();
         bytes.extend(SEGMENTS.to_le_bytes());
         bytes.extend(LOG.0.to_le_bytes());
-        bytes.extend(u64::from(self.byte()).to_le_bytes());
+        bytes.extend(u64::from(self.byte() % 3).to_le_bytes());
         bytes.extend(SEGMENT_SIZE.to_le_bytes());
         bytes.extend(u64::from(self.byte() / 64).to_le_bytes());
         let digest = crc32c(&bytes);
@@ -231,7 +233,7 @@ impl<'a> Feeder<'a> {
         let mut covered = Vec::new();
         for _ in 0..records {
             // A kind, its inline bytes, numbers that are small or whatever comes.
-            let (record, length, small) = (self.byte() % 14, self.byte() % 24, self.byte() % 8);
+            let (record, length, small) = (self.byte() % 22, self.byte() % 24, self.byte() % 8);
             covered.extend([record, self.byte() % 5, length, 0, 0, 0, 0, 0]);
             for _ in 0..7 {
                 let word = if small > 0 {
@@ -244,7 +246,7 @@ impl<'a> Feeder<'a> {
             let head = covered.len() - HEAD;
             let length =
                 u64::from_le_bytes(covered[head + 24..head + 32].try_into().expect("eight"));
-            if record == WRITE && length < BLOCK as u64 && small < 6 {
+            if matches!(record, WRITE | RELOCATE) && length < BLOCK as u64 && small < 6 {
                 // Its body is there: zeros.
                 let digest = xxh3(&vec![0; length as usize]);
                 covered[head + 32..head + 40].copy_from_slice(&digest.to_le_bytes());
@@ -271,7 +273,7 @@ impl<'a> Feeder<'a> {
         self.front.extend(covered);
         let read = header.records_in(&self.front).unwrap_or_default();
         let mut block = place.block + header.front_blocks();
-        for (length, _) in read.iter().filter_map(LogRecord::body) {
+        for RecordBody { length, .. } in read.iter().filter_map(LogRecord::body) {
             self.bodies.insert((10 + place.segment, u64::from(block) * BLOCK as u64));
             block += length.div_ceil(BLOCK as u32);
         }

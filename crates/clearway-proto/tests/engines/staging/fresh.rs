@@ -95,7 +95,7 @@ impl DrainedLog {
             match self.drain.next_task(now, self.machine.state(), durable, &policy) {
                 Some(task) => {
                     copies += usize::from(matches!(task.step, StoreStep::Copy { .. }));
-                    self.drain.end(now, task.number, StepEnd::Done);
+                    self.drain.end(now, self.machine.state(), task.number, StepEnd::Done);
                 }
                 None if self.drain.deadline().is_some_and(|at| at <= now) => {}
                 None => return copies,

@@ -16,10 +16,10 @@ use super::faulty::{FaultyLog, PlantedLogFault};
 
 pub(super) const SUPERBLOCK: FileId = FileId(1);
 pub(super) const SNAPSHOTS: [FileId; 2] = [FileId(2), FileId(3)];
-const SNAPSHOT_SIZE: usize = 128 << 10;
+pub(super) const SNAPSHOT_SIZE: usize = 128 << 10;
 const FIRST_SEGMENT: u32 = 10;
-const SEGMENTS: u32 = 4;
-const SEGMENT_SIZE: usize = 128 << 10;
+pub(super) const SEGMENTS: u32 = 4;
+pub(super) const SEGMENT_SIZE: usize = 128 << 10;
 /// Bytes of a slot of the arena.
 pub(super) const SLOT: usize = 20 << 10;
 pub(super) const SLOTS: usize = 16;
@@ -214,13 +214,15 @@ impl Machine {
     /// Returns `length` bytes of a body from the disk, which have to be those that were written.
     pub(super) fn body(&self, source: ByteSource, length: usize) -> Result<Vec<u8>, String> {
         let ByteSource::Log { body, skip } = source else { return Err("no body".into()) };
+        let (body, skip) = self.state().readable(body, skip);
         let place = self.state().body(body).ok_or(format!("{body:?} lies nowhere"))?;
         if place.condition == BodyCondition::Damaged {
             return Err(format!("{body:?} is damaged"));
         }
         let file = segment_files()[place.place.segment as usize];
-        let whole = self.disk.read(file, place.place.offset() as usize, place.length as usize);
-        if xxh3(&whole) != place.digest {
+        let whole =
+            self.disk.read(file, place.place.offset() as usize, place.record.length as usize);
+        if xxh3(&whole) != place.record.digest {
             return Err(format!("{body:?} is not there any more: {place:?}"));
         }
         let skip = skip as usize;

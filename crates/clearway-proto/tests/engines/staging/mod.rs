@@ -3,6 +3,7 @@
 
 mod careless;
 mod cases;
+mod compaction;
 mod disk;
 mod drained;
 mod faulty;

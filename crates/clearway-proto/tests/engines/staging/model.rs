@@ -131,6 +131,8 @@ impl ModelTree {
                 file[from..from + body.len()].copy_from_slice(body);
                 Ok(())
             }
+            // Where bytes lie is not seen.
+            TreeChange::Relocate { .. } => Ok(()),
             TreeChange::Create { inode, parent, name, node, mode, uid, gid } => {
                 self.can_add(parent.0, name.bytes())?;
                 let kind = match node {

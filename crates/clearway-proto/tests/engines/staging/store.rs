@@ -219,6 +219,11 @@ impl TrialStore {
         let StoreStep::Copy { inode, pieces, attributes, .. } = step else {
             return Ok(StepEnd::Done);
         };
+        for piece in pieces {
+            if xxh3(&read(piece)?) != piece.digest {
+                return Ok(StepEnd::Failed(Fault::Malformed));
+            }
+        }
         let Some(node) = self.write(step, read, pieces.len())? else { return Ok(StepEnd::Done) };
         self.set(node, attributes);
         if let StoreKind::File { bytes, safe } =

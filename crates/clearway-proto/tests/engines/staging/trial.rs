@@ -51,6 +51,8 @@ pub(super) struct TrialFigures {
     pub(super) retired: u64,
     pub(super) drained: u64,
     pub(super) known: u64,
+    /// Bytes that compaction moved.
+    pub(super) moved: u64,
 }
 
 pub(super) struct Trial {
@@ -294,6 +296,7 @@ impl Trial {
             }
         }
         self.durable_at.push((self.machine.log.durable(), self.durable.clone()));
+        self.figures.moved = self.figures.moved.max(self.machine.log.moved());
         Ok(())
     }
 
@@ -556,11 +559,13 @@ impl TrialFigures {
         self.retired += other.retired;
         self.drained += other.drained;
         self.known += other.known;
+        self.moved += other.moved;
     }
 
     /// Returns whether everything happened that a trial is about.
     pub(super) fn is_busy(&self) -> bool {
-        let all = [self.calls, self.crashes, self.full, self.retired, self.drained, self.known];
+        let Self { calls, crashes, full, retired, drained, known, moved } = *self;
+        let all = [calls, crashes, full, retired, drained, known, moved];
         all.iter().all(|figure| *figure > 0)
     }
 }

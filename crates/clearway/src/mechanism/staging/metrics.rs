@@ -23,6 +23,11 @@ const READ: MetricTitle = MetricTitle {
     help: "Bytes that programs read.",
     unit: MetricUnit::Bytes,
 };
+const MOVED: MetricTitle = MetricTitle {
+    name: "staging_moved",
+    help: "Bytes of files that the log wrote again elsewhere, so that it has free segments.",
+    unit: MetricUnit::Bytes,
+};
 const CHANGES: MetricTitle = MetricTitle {
     name: "staging_changes",
     help: "Changes that the log took, writes among them.",
@@ -183,6 +188,7 @@ fn write_status(status: &MountStatus, sheet: &mut MetricSheet<'_>) -> fmt::Resul
     let label = |name, value: &str| vec![(name, value.to_owned())];
     sheet.counter(&WRITTEN, status.written_bytes)?;
     sheet.counter(&READ, status.read_bytes)?;
+    sheet.counter(&MOVED, status.moved_bytes)?;
     sheet.counter(&CHANGES, status.changes)?;
     sheet.counter(&STALLS, status.stalls)?;
     sheet.gauge(&STALLED, status.stalled)?;

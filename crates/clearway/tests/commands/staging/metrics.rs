@@ -35,6 +35,7 @@ fn agree(scraped: &Scraped, status: &serde_json::Value) -> bool {
     let figures = [
         ("staging_written_bytes_total", said("written_bytes")),
         ("staging_read_bytes_total", said("read_bytes")),
+        ("staging_moved_bytes_total", said("moved_bytes")),
         ("staging_changes_total", said("changes")),
         ("staging_stalls_total", said("stalls")),
         ("staging_stalled_changes", said("stalled")),
