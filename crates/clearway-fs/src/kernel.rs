@@ -203,7 +203,7 @@ impl KernelAdaptor {
 
     /// Sends `reply` when what was written through a handle is durable.
     fn wait(&self, ino: INodeNo, handle: FileHandle, reply: ReplyEmpty) {
-        self.engine.wait(|core| {
+        self.engine.wait_leading(|core| {
             if core.handles.has_failed(handle.0) {
                 return reply.error(Errno::EIO);
             }

@@ -25,6 +25,7 @@ use rustix::io::Errno;
 
 use super::draining::{DRAIN, Draining};
 use super::life::Lives;
+use super::DISK;
 use super::local_wire::LocalWire;
 use super::parked::{ChangeSource, ParkedChange, ParkedChanges, Shortage};
 use crate::arena::{Arena, Loan};
@@ -170,6 +171,8 @@ pub(crate) struct Core {
     sentences: Vec<String>,
     /// What [`LogCommand::Finish`] asked for is done.
     pub(super) is_finished: bool,
+    /// A thread does short operations of the disk until what it awaits is durable.
+    is_led: bool,
     /// The drain; none before it begins and after it ended.
     pub(super) draining: Option<Draining>,
     /// Whether its thread has something to look at.
@@ -219,6 +222,7 @@ impl Core {
             stopped: None,
             sentences: Vec::new(),
             is_finished: false,
+            is_led: false,
             draining: None,
             has_drain_news: false,
             sets_ever: 0,
@@ -530,7 +534,7 @@ impl Core {
     }
 
     /// Lets the log post what it wants, and hears what it says.
-    fn pump(&mut self) {
+    pub(super) fn pump(&mut self) {
         let events = &mut self.events;
         self.driver.flush(&mut self.wire, &mut |event| events.push(event), None);
         self.hear();
@@ -551,6 +555,28 @@ impl Core {
                 return progress.next;
             }
         }
+    }
+
+    /// Begins to lead, if nobody does and there is something to wait for: returns the number of the
+    /// last change that is awaited.
+    pub(super) fn begin_lead(&mut self) -> Option<u64> {
+        let ((awaited, _), _) = self.waiters.last_key_value()?;
+        if std::mem::replace(&mut self.is_led, true) {
+            return None;
+        }
+        self.wire.begin_help(DISK);
+        Some(*awaited)
+    }
+
+    /// Returns whether a change is durable, or never will be.
+    pub(super) const fn has_durable(&self, number: u64) -> bool {
+        self.durable >= number || self.stopped.is_some()
+    }
+
+    /// Ends to lead.
+    pub(super) fn end_lead(&mut self) {
+        self.is_led = false;
+        self.wire.end_help(DISK);
     }
 
     /// Says how the thread that steps may rest.

@@ -8,7 +8,8 @@
 //! ```
 //! Requests and the thread of the log only note that there is news; a thread of its own looks at it
 //! under the lock. After a round it rests for some times as long as the round took, so that a long
-//! list of differences takes the lock for a part of the time only.
+//! list of differences takes the lock for a part of the time only. News of the log are looked at
+//! [`NEWS_EVERY`], so that a sync does not wait for a round behind each of those before it.
 //!
 //! # Invariants
 //! I1. No call to the store is made under the lock, and none by the mount but those of readers.
@@ -25,6 +26,7 @@ use clearway_proto::staging::{
     StoreDrainConfig, StorePath, StoreStep, StoreTask, StrangerFate, Tree, TreeChange,
 };
 use clearway_proto::wire::Span;
+use clearway_runtime::wake_signal::WakeSignal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Engine;
@@ -47,6 +49,8 @@ const PAUSE: Nanos = Nanos::from_secs(1);
 const DELAY: Nanos = Nanos::from_secs(1);
 /// How long steps may fail until changes do not wait for the store any more.
 const FAILING_MAX: Nanos = Nanos::from_secs(5);
+/// How often news of the log are looked at.
+const NEWS_EVERY: Duration = Duration::from_millis(2);
 /// How long the thread rests after a round, in rounds.
 const REST_ROUNDS: u32 = 4;
 const REST_MAX: Duration = Duration::from_secs(1);
@@ -287,6 +291,11 @@ impl Core {
         }
     }
 
+    /// Takes whether there is something to look at that the thread of the drain was not woken for.
+    pub(super) fn take_drain_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_drain_news) && self.draining.is_some()
+    }
+
     /// Changes the engine of the drain by `update`, if there is one.
     pub(crate) fn update_drain(&mut self, update: impl FnOnce(&mut StoreDrain, &Tree)) {
         if let Some(draining) = &mut self.draining {
@@ -433,6 +442,14 @@ impl Core {
     }
 }
 
+/// Waits until one of `signals` is raised, or for `timeout`; returns whether one is.
+fn wait_for(signals: &[&WakeSignal], timeout: Duration) -> bool {
+    let mut descriptors: Vec<PollFd<'_>> =
+        signals.iter().map(|signal| PollFd::new(*signal, PollFlags::IN)).collect();
+    // An interruption is one more look.
+    poll(&mut descriptors, Timespec::try_from(timeout).ok().as_ref()) != Ok(0)
+}
+
 impl Engine {
     /// Drains the log by `worker` until the engine is closed.
     pub(crate) fn drain_by(&self, worker: StoreWorker) {
@@ -451,6 +468,7 @@ impl Engine {
     pub(super) fn run_drain(&self) {
         while !self.is_drain_over.load(Ordering::Acquire) {
             self.drain_signal.clear();
+            self.drain_news.clear();
             let mut core = self.lock();
             let begun = Instant::now();
             let next = core.drain_round();
@@ -463,9 +481,10 @@ impl Engine {
             std::thread::sleep((took * REST_ROUNDS).min(REST_MAX));
             let timeout = next.map(|next| Duration::from_nanos(next.since(now).0));
             let timeout = timeout.map_or(REST_MAX, |timeout| timeout.min(REST_MAX));
-            let mut descriptors = [PollFd::new(&*self.drain_signal, PollFlags::IN)];
-            // An interruption is one more look.
-            let _ = poll(&mut descriptors, Timespec::try_from(timeout).ok().as_ref());
+            let signals = [&*self.drain_signal, &self.drain_news];
+            if !wait_for(&signals[..1], timeout.min(NEWS_EVERY)) && timeout > NEWS_EVERY {
+                wait_for(&signals, timeout - NEWS_EVERY);
+            }
         }
         let draining = self.look(|core| core.draining.take());
         if let Some(Draining { worker, .. }) = draining {

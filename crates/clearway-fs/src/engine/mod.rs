@@ -5,13 +5,18 @@
 //!   request --lock, change, unlock--> answer at once, or later when the change is durable
 //!   thread  --wait for the disk--> lock, step the log, unlock --> send the answers that are due
 //! ```
-//! A request never waits with its thread for the log: what has to wait is kept, and the thread of the
-//! log answers it. The lock is held for the time of a change of the tree, and while the log hands a
-//! group to the threads of the disk.
+//! What has to wait is kept, and answered by the thread that finds it durable. The lock is held for
+//! the time of a change of the tree, and while the log hands a group to the threads of the disk.
+//!
+//! One thread at a time leads: it does short operations of the disk itself until what is awaited is
+//! durable, since the changes of threads would take longer than they do. The thread of a request of
+//! the kernel leads where no other does, and the thread of the log otherwise. So a disk that hangs
+//! takes at most one of the threads that take requests.
 //!
 //! # Invariants
 //! I1. No file of the log is read, written or synced under the lock.
 //! I2. Answers are sent without the lock.
+//! I3. A leader leaves no operation to the threads of the disk without waking them.
 
 mod core;
 mod draining;
@@ -27,13 +32,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clearway_proto::base::{Bytes, Nanos};
+use clearway_proto::base::{Bytes, LocalNs, Nanos};
 use clearway_proto::staging::{
     LogCommand, LogConfig, LogEvent, LogId, LogOrigin, RecoveryReport, StagingLog, WallNs,
 };
 use clearway_proto::wire::{Driver, Wire};
 use clearway_runtime::clock;
-use clearway_runtime::files::{FileConfig, FileWire, TargetId};
+use clearway_runtime::files::{FileConfig, FileHelper, FileWire, TargetId};
 use clearway_runtime::waiting::{REST_MAX, Rest, Wake};
 use clearway_runtime::wake_signal::WakeSignal;
 use rustix::io::Errno;
@@ -67,6 +72,8 @@ pub type Reporter = Arc<dyn Fn(&str) + Send + Sync>;
 pub(crate) struct Engine {
     core: Mutex<Core>,
     signal: Arc<WakeSignal>,
+    /// Does operations of the disk, for a leader.
+    helper: FileHelper,
     pub(crate) arena: Arc<Arena>,
     /// The segments, for readers.
     pub(crate) segments: Vec<File>,
@@ -78,8 +85,10 @@ pub(crate) struct Engine {
     /// Opens objects of the store, once there is a drain.
     pub(crate) reader: OnceLock<StoreReader>,
     pub(crate) store_reads: StoreReads,
-    /// Wakes the thread of the drain.
+    /// Wakes the thread of the drain for what its worker ended, and at the end.
     drain_signal: Arc<WakeSignal>,
+    /// Wakes it for news of the log, of which there can be many.
+    drain_news: WakeSignal,
     is_drain_over: AtomicBool,
     drain_thread: Mutex<Option<JoinHandle<()>>>,
     /// Rounds of the drain.
@@ -162,10 +171,13 @@ impl Engine {
         let recovered = opened(&mut driver, &mut wire);
         let found = recovered.map_err(|why| FsError::Log { path: path.clone(), why })?;
         report_recovery(&found, &report);
+        // The log's files were opened there.
+        let helper = wire.helper(DISK).ok_or(FsError::Option("the log has no files".into()))?;
         let core = Core::new(driver, wire, Arc::clone(&arena), region, memory, orphans);
         let engine = Arc::new(Self {
             core: Mutex::new(core),
             signal,
+            helper,
             arena,
             segments,
             inodes_max: u64::from(sizes.inodes),
@@ -176,6 +188,7 @@ impl Engine {
             drain_signal: Arc::new(
                 WakeSignal::new().map_err(FsError::system("make an event counter"))?,
             ),
+            drain_news: WakeSignal::new().map_err(FsError::system("make an event counter"))?,
             is_drain_over: AtomicBool::new(false),
             drain_thread: Mutex::new(None),
             progress: Mutex::new(0),
@@ -230,11 +243,9 @@ impl Engine {
         if !core.must_wait(source) {
             match without_shortage(attempt(&mut core)) {
                 Ok(outcome) => {
-                    let sentences = core.take_sentences();
-                    drop(core);
-                    self.report_all(&sentences);
-                    answer(outcome);
-                    return self.drive();
+                    core.pump();
+                    self.send(core);
+                    return answer(outcome);
                 }
                 Err(lacks) => shortage = Some(lacks),
             }
@@ -260,25 +271,54 @@ impl Engine {
         self.send(core);
     }
 
-    /// Lets the log post what it wants, now that the answer is sent: a wake-up of its thread would take
-    /// longer. Where the lock is taken, that is left to the thread of the log.
-    fn drive(&self) {
-        match self.core.try_lock() {
-            Ok(mut core) => {
-                core.step();
-                self.send(core);
+    /// Does the same, and leads until that is durable.
+    pub(crate) fn wait_leading(&self, request: impl FnOnce(&mut Core)) {
+        let mut core = self.lock();
+        request(&mut core);
+        self.lead(core);
+    }
+
+    /// Steps the log until what is awaited is durable or only threads of the disk can bring it
+    /// nearer, once if another thread leads; sends what is due. Returns when to step again.
+    fn lead<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> Option<LocalNs> {
+        let Some(awaited) = core.begin_lead() else {
+            let next = core.step();
+            self.send(core);
+            return next;
+        };
+        loop {
+            let next = core.step();
+            let is_over = core.has_durable(awaited);
+            if is_over {
+                core.end_lead();
             }
-            Err(_) => self.signal.raise(),
+            self.send(core);
+            if is_over {
+                return next;
+            }
+            // Not under the lock: a disk may hang.
+            let done = self.helper.work();
+            core = self.lock();
+            if done == 0 {
+                core.end_lead();
+                self.send(core);
+                return next;
+            }
         }
     }
 
     /// Lets the lock go, and sends sentences and answers.
     fn send(&self, mut core: MutexGuard<'_, Core>) {
         let (due, sentences) = (core.take_due(), core.take_sentences());
-        let has_drain_news = core.draining.is_some() && core.has_drain_news;
+        let has_drain_news = core.take_drain_news();
+        let is_finished = core.is_finished;
         drop(core);
+        if is_finished {
+            // The thread of the log ends, also if another one found it finished.
+            self.signal.raise();
+        }
         if has_drain_news {
-            self.drain_signal.raise();
+            self.drain_news.raise();
         }
         self.report_all(&sentences);
         due.into_iter().for_each(|answer| answer());
@@ -309,9 +349,8 @@ impl Engine {
                 clock_at = clock::now();
                 core.command(LogCommand::SetClock(wall_now()));
             }
-            let next = core.step();
-            let (rest, is_finished) = (core.rest(), core.is_finished);
-            self.send(core);
+            let next = self.lead(core);
+            let (rest, is_finished) = self.look(|core| (core.rest(), core.is_finished));
             if is_finished {
                 return self.end();
             }

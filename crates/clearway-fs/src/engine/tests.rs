@@ -182,6 +182,38 @@ fn counts__changes_bytes_stalls_and_times_until_they_are_durable() {
 }
 
 #[test]
+fn wait_leading__every_one_of_many_is_answered_and_the_disk_is_left_to_its_threads() {
+    let directory = TestDirectory::new();
+    let trial = Trial::open(directory.path());
+    let sync_leading = |inode| {
+        let (sender, receiver) = mpsc::channel();
+        trial.engine.wait_leading(|core| {
+            core.wait_for(inode, Box::new(move |done| sender.send(done).expect("awaited")));
+        });
+        receiver.recv_timeout(Duration::from_secs(20)).expect("an answer").expect("durable");
+    };
+    std::thread::scope(|scope| {
+        for name in ["a", "b", "c", "d", "e"] {
+            let (trial, sync_leading) = (&trial, &sync_leading);
+            scope.spawn(move || {
+                let file = trial.make(InodeId::ROOT, name, NodeKind::File).expect("made").inode;
+                for round in 0..50 {
+                    trial.write(file, round, name.as_bytes()).expect("written");
+                    // Some leave the disk to whoever leads.
+                    if name == "e" {
+                        trial.synced(file).recv().expect("an answer").expect("durable");
+                    } else {
+                        sync_leading(file);
+                    }
+                }
+            });
+        }
+    });
+    let last = trial.make(InodeId::ROOT, "last", NodeKind::File).expect("made").inode;
+    trial.synced(last).recv_timeout(Duration::from_secs(20)).expect("an answer").expect("durable");
+}
+
+#[test]
 fn write__a_user_who_fills_the_log_leaves_space_for_another() {
     let directory = TestDirectory::new();
     let trial = Trial::open(directory.path());

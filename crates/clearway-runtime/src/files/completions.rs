@@ -2,7 +2,7 @@
 //! are some.
 //!
 //! # Invariants
-//! I1. The counter is readable exactly while an end was not taken.
+//! I1. The counter is readable while an end that was signalled was not taken, and not after that.
 
 use std::collections::VecDeque;
 use std::io;
@@ -47,11 +47,21 @@ impl CompletionQueue {
         self.some.load(Ordering::Acquire)
     }
 
-    /// Adds an end and writes the event counter.
+    /// Adds an end.
     pub(super) fn put(&self, end: FileCompletion) {
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         ends.push(end);
         self.some.store(true, Ordering::Release);
+    }
+
+    /// Makes the event counter readable if there is something to take.
+    pub(super) fn raise(&self) {
+        // Under the lock: a counter that is written after its end was taken would wake the caller
+        // again and again for nothing.
+        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        if ends.is_empty() {
+            return;
+        }
         // A counter that is full can be read as well.
         let _ = rustix::io::write(&self.counter, &1u64.to_ne_bytes());
     }
@@ -61,8 +71,7 @@ impl CompletionQueue {
         if !self.has_some() {
             return;
         }
-        // Under the lock: a counter that is written after its end was taken would wake the caller
-        // again and again for nothing.
+        // Under the lock, as it is written.
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         self.some.store(false, Ordering::Release);
         let mut count = [0; 8];

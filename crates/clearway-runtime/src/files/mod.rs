@@ -6,6 +6,8 @@
 //!    post --copy--> buffer --queue of the target--> worker thread --pread, pwrite, fdatasync
 //!    poll <--copy-- buffer <------ finished, event counter ------------'
 //! ```
+//! A thread of the application that has nothing else to do can work off the queue as well
+//! ([`FileWire::helper`]).
 //! The application opens files and gives them to [`FileWire::open`]; an engine names them by
 //! [`FileId`]. A *target* is a device or a file system. Each target has worker threads, a queue and
 //! buffers of its own. Bytes of a write are copied into buffers when it is posted, those of a read
@@ -32,9 +34,8 @@
 //! I1. The caller's thread makes no call on a file, closing included: each can block for as long as
 //!     a device hangs.
 //! I2. A target that hangs takes its own threads, queue and buffers, and nothing of another target.
-//! I3. No wake-up is lost. A worker adds an end and writes the event counter under one lock; a poll
-//!     takes all ends and resets the
-//!     counter under the same lock.
+//! I3. No wake-up is lost. A worker adds an end before it writes the event counter; a poll takes all
+//!     ends and resets the counter under the lock under which it is written.
 //!
 //! # Not here
 //! Names of files, and which of them lie on one target: the application knows.
@@ -57,6 +58,7 @@ use clearway_proto::wire::{
 };
 
 use self::completions::{CompletionQueue, FileCompletion};
+pub use self::target::FileHelper;
 use self::target::FileTarget;
 use self::task::{FileDevice, FileTask, OpenFile};
 use crate::RuntimeError;
@@ -119,6 +121,23 @@ impl<W: Wire> FileWire<W> {
     /// Closes a file, without waiting for it. Its number is not used again.
     pub fn close(&mut self, file: FileId) {
         self.files.close(file);
+    }
+
+    /// Returns what does the operations of `target` on a thread of the application, which spares
+    /// two wake-ups; none while no file of it is open.
+    pub fn helper(&self, target: TargetId) -> Option<FileHelper> {
+        let files = &self.files;
+        files.targets.get(&target).map(|target| target.helper(&files.finished))
+    }
+
+    /// Leaves short operations of `target` to a helper, which works until [`FileWire::end_help`].
+    pub fn begin_help(&mut self, target: TargetId) {
+        self.files.targets.get_mut(&target).into_iter().for_each(FileTarget::begin_help);
+    }
+
+    /// Wakes the threads of `target` for operations that are left.
+    pub fn end_help(&mut self, target: TargetId) {
+        self.files.targets.get_mut(&target).into_iter().for_each(FileTarget::end_help);
     }
 
     /// Returns the wire that carries all other operations.

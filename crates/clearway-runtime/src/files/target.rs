@@ -1,8 +1,12 @@
 //! One target: its queue, its threads, and how much it takes.
 //!
+//! A thread of the application can work off the queue too ([`FileHelper`]). While it does, short
+//! operations wake no other thread: a wake-up takes longer than they do.
+//!
 //! # Invariants
 //! I1. No thread holds the queue's lock during a call on a file.
-//! I2. A file is closed by a thread of its target.
+//! I2. A file is closed by a thread of its target, or by a helper.
+//! I3. While operations wait and nobody helps, a thread was woken for each.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,12 +20,31 @@ use super::pool::{OperationBuffers, TargetBuffers};
 use super::task::{FileTask, OpenFile};
 use super::{FileConfig, TargetId};
 
+/// Bytes of an operation for which a thread is woken though a helper is there: it takes longer than
+/// the wake-up.
+const LONG: u32 = 128 << 10;
+
 /// An item of the queue.
 #[derive(Debug)]
 enum QueueItem {
     Run(Arc<OpenFile>, FileTask),
     /// Closes the file, if nothing else has it.
     Close(Arc<OpenFile>),
+}
+
+impl QueueItem {
+    fn run(self) -> Option<FileCompletion> {
+        match self {
+            Self::Run(opened, mut task) => {
+                let outcome = task.run(&opened);
+                Some(FileCompletion { task, outcome })
+            }
+            Self::Close(opened) => {
+                drop(opened);
+                None
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -45,7 +68,10 @@ impl SharedQueue {
 
     fn put(&self, job: QueueItem) {
         self.line().jobs.push_back(job);
-        self.more.notify_one();
+    }
+
+    fn take(&self) -> Option<QueueItem> {
+        self.line().jobs.pop_front()
     }
 
     /// Waits for a job; `None` when there will be none.
@@ -77,6 +103,8 @@ pub(super) struct FileTarget {
     pool: TargetBuffers,
     under_way: usize,
     depth: usize,
+    /// A helper takes short operations.
+    is_helped: bool,
     /// The fewest buffers that an operation answered `NoRoom` needs.
     refused: Option<usize>,
 }
@@ -94,6 +122,7 @@ impl FileTarget {
             pool: TargetBuffers::new(config.buffers.max(1), config.buffer.0 as usize),
             under_way: 0,
             depth: config.depth.max(1),
+            is_helped: false,
             refused: None,
         };
         for number in 0..config.threads.max(1) {
@@ -121,7 +150,28 @@ impl FileTarget {
 
     /// Puts a task with buffers of [`FileTarget::take`] into the queue.
     pub(super) fn put(&self, opened: Arc<OpenFile>, task: FileTask) {
+        let is_long = task.length >= LONG;
         self.shared.put(QueueItem::Run(opened, task));
+        if is_long || !self.is_helped {
+            self.shared.more.notify_one();
+        }
+    }
+
+    /// Returns what does operations of the queue on another thread.
+    pub(super) fn helper(&self, finished: &Arc<CompletionQueue>) -> FileHelper {
+        FileHelper { shared: Arc::clone(&self.shared), finished: Arc::clone(finished) }
+    }
+
+    /// Leaves short operations to a helper.
+    pub(super) const fn begin_help(&mut self) {
+        self.is_helped = true;
+    }
+
+    /// Wakes the threads for what a helper left.
+    pub(super) fn end_help(&mut self) {
+        self.is_helped = false;
+        let left = self.shared.line().jobs.len();
+        (0..left).for_each(|_| self.shared.more.notify_one());
     }
 
     /// Takes the buffers of a task that ended or never began; says whether an operation answered
@@ -140,6 +190,7 @@ impl FileTarget {
     pub(super) fn close(&self, opened: Arc<OpenFile>) {
         opened.close();
         self.shared.put(QueueItem::Close(opened));
+        self.shared.more.notify_one();
     }
 }
 
@@ -149,16 +200,29 @@ impl Drop for FileTarget {
     }
 }
 
+/// Does operations of one target on a thread of the application.
+#[derive(Clone, Debug)]
+pub struct FileHelper {
+    shared: Arc<SharedQueue>,
+    finished: Arc<CompletionQueue>,
+}
+
+impl FileHelper {
+    /// Does the operations that wait; returns how many. The next poll gives their ends; nobody is
+    /// woken for them. Blocks for as long as the device.
+    pub fn work(&self) -> usize {
+        std::iter::from_fn(|| self.shared.take())
+            .map(|job| job.run().into_iter().for_each(|end| self.finished.put(end)))
+            .count()
+    }
+}
+
 /// Takes jobs until the queue is closed.
 fn work(shared: &SharedQueue, finished: &CompletionQueue) {
     while let Some(job) = shared.next() {
-        match job {
-            QueueItem::Run(opened, mut task) => {
-                let outcome = task.run(&opened);
-                drop(opened);
-                finished.put(FileCompletion { task, outcome });
-            }
-            QueueItem::Close(opened) => drop(opened),
+        if let Some(end) = job.run() {
+            finished.put(end);
+            finished.raise();
         }
     }
 }
