@@ -23,9 +23,9 @@ use clearway_runtime::files::FileWire;
 use clearway_runtime::waiting::{Rest, Wake};
 use rustix::io::Errno;
 
+use super::DISK;
 use super::draining::{DRAIN, Draining};
 use super::life::Lives;
-use super::DISK;
 use super::local_wire::LocalWire;
 use super::parked::{ChangeSource, ParkedChange, ParkedChanges, Shortage};
 use crate::arena::{Arena, Loan};

@@ -243,9 +243,16 @@ impl Engine {
         if !core.must_wait(source) {
             match without_shortage(attempt(&mut core)) {
                 Ok(outcome) => {
-                    core.pump();
+                    let has_operations = core.driver.has_operations();
                     self.send(core);
-                    return answer(outcome);
+                    answer(outcome);
+                    if has_operations {
+                        // Not before the answer: to wake a thread of the disk takes longer.
+                        let mut core = self.lock();
+                        core.pump();
+                        self.send(core);
+                    }
+                    return;
                 }
                 Err(lacks) => shortage = Some(lacks),
             }

@@ -165,6 +165,11 @@ impl<E: Engine> Driver<E> {
         self.give(now, Input::Command(command));
     }
 
+    /// Returns whether commands asked for operations that were not posted yet.
+    pub fn has_operations(&self) -> bool {
+        self.out.effects().iter().any(|effect| matches!(effect, Effect::Operate(_)))
+    }
+
     /// Does everything that can be done now, by the wire's clock; `on_event` gets the engine's
     /// events.
     ///
