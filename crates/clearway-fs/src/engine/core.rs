@@ -564,7 +564,7 @@ impl Core {
         if std::mem::replace(&mut self.is_led, true) {
             return None;
         }
-        self.wire.begin_help(DISK);
+        self.wire.begin_inline(DISK);
         Some(*awaited)
     }
 
@@ -576,7 +576,7 @@ impl Core {
     /// Ends to lead.
     pub(super) fn end_lead(&mut self) {
         self.is_led = false;
-        self.wire.end_help(DISK);
+        self.wire.end_inline(DISK);
     }
 
     /// Says how the thread that steps may rest.

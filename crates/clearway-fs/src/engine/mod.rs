@@ -36,9 +36,9 @@ use clearway_proto::base::{Bytes, LocalNs, Nanos};
 use clearway_proto::staging::{
     LogCommand, LogConfig, LogEvent, LogId, LogOrigin, RecoveryReport, StagingLog, WallNs,
 };
-use clearway_proto::wire::{Driver, Wire};
+use clearway_proto::wire::{Driver, RegionId, Wire};
 use clearway_runtime::clock;
-use clearway_runtime::files::{FileConfig, FileHelper, FileWire, TargetId};
+use clearway_runtime::files::{FileConfig, FileWire, TargetId, TargetRunner};
 use clearway_runtime::waiting::{REST_MAX, Rest, Wake};
 use clearway_runtime::wake_signal::WakeSignal;
 use rustix::io::Errno;
@@ -73,7 +73,7 @@ pub(crate) struct Engine {
     core: Mutex<Core>,
     signal: Arc<WakeSignal>,
     /// Does operations of the disk, for a leader.
-    helper: FileHelper,
+    runner: TargetRunner,
     pub(crate) arena: Arc<Arena>,
     /// The segments, for readers.
     pub(crate) segments: Vec<File>,
@@ -148,36 +148,19 @@ impl Engine {
         let region = wire.adopt(adopted).map_err(memory_missing)?;
         let path = directory.path.clone();
         let copy = |file: &File| file.try_clone().map_err(FsError::at("cannot open again", &path));
-        let mut open = |file: &File| Ok::<_, FsError>(wire.open(copy(file)?, DISK)?);
-        let origin =
-            if directory.is_new { LogOrigin::New(draw_log_id()?) } else { LogOrigin::Existing };
-        let [one, other] = &directory.snapshots;
-        let config = LogConfig {
-            origin,
-            superblock: open(&directory.superblock)?,
-            snapshots: [open(one)?, open(other)?],
-            snapshot_size: Bytes(LogDirectory::snapshot_bytes(sizes.inodes)),
-            segments: directory.segments.iter().map(&mut open).collect::<Result<_, _>>()?,
-            segment_size: Bytes(directory.segment_size),
-            bodies_max: BODIES_MAX,
-            scratch,
-            inodes_max: sizes.inodes,
-            snapshot_every: SNAPSHOT_EVERY,
-            linger: LINGER,
-            wall_at_zero: WallNs(wall_now().0.saturating_sub(clock::now().0)),
-        };
+        let config = log_config(&mut wire, &directory, sizes, scratch)?;
         let segments = directory.segments.iter().map(copy).collect::<Result<_, _>>()?;
         let mut driver = Driver::boot(StagingLog::new(config), wire.now(), 0);
         let recovered = opened(&mut driver, &mut wire);
         let found = recovered.map_err(|why| FsError::Log { path: path.clone(), why })?;
         report_recovery(&found, &report);
         // The log's files were opened there.
-        let helper = wire.helper(DISK).ok_or(FsError::Option("the log has no files".into()))?;
+        let runner = wire.runner(DISK).ok_or(FsError::Option("the log has no files".into()))?;
         let core = Core::new(driver, wire, Arc::clone(&arena), region, memory, orphans);
         let engine = Arc::new(Self {
             core: Mutex::new(core),
             signal,
-            helper,
+            runner,
             arena,
             segments,
             inodes_max: u64::from(sizes.inodes),
@@ -304,7 +287,7 @@ impl Engine {
                 return next;
             }
             // Not under the lock: a disk may hang.
-            let done = self.helper.work();
+            let done = self.runner.work();
             core = self.lock();
             if done == 0 {
                 core.end_lead();
@@ -398,6 +381,38 @@ impl Engine {
         // Another process, or this one, may open it from now on.
         drop(self.directory.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
+}
+
+/// Returns the configuration of the log in `directory`, with its files open on `wire`.
+fn log_config(
+    wire: &mut FileWire<LocalWire>,
+    directory: &LogDirectory,
+    sizes: LogSizes,
+    scratch: RegionId,
+) -> Result<LogConfig, FsError> {
+    let mut open = |file: &File| {
+        let copy = file.try_clone();
+        Ok::<_, FsError>(
+            wire.open(copy.map_err(FsError::at("cannot open again", &directory.path))?, DISK)?,
+        )
+    };
+    let origin =
+        if directory.is_new { LogOrigin::New(draw_log_id()?) } else { LogOrigin::Existing };
+    let [one, other] = &directory.snapshots;
+    Ok(LogConfig {
+        origin,
+        superblock: open(&directory.superblock)?,
+        snapshots: [open(one)?, open(other)?],
+        snapshot_size: Bytes(LogDirectory::snapshot_bytes(sizes.inodes)),
+        segments: directory.segments.iter().map(&mut open).collect::<Result<_, _>>()?,
+        segment_size: Bytes(directory.segment_size),
+        bodies_max: BODIES_MAX,
+        scratch,
+        inodes_max: sizes.inodes,
+        snapshot_every: SNAPSHOT_EVERY,
+        linger: LINGER,
+        wall_at_zero: WallNs(wall_now().0.saturating_sub(clock::now().0)),
+    })
 }
 
 /// Steps until the log is open or refused.

@@ -7,7 +7,7 @@
 //!    poll <--copy-- buffer <------ finished, event counter ------------'
 //! ```
 //! A thread of the application that has nothing else to do can work off the queue as well
-//! ([`FileWire::helper`]).
+//! ([`FileWire::runner`]).
 //! The application opens files and gives them to [`FileWire::open`]; an engine names them by
 //! [`FileId`]. A *target* is a device or a file system. Each target has worker threads, a queue and
 //! buffers of its own. Bytes of a write are copied into buffers when it is posted, those of a read
@@ -58,8 +58,8 @@ use clearway_proto::wire::{
 };
 
 use self::completions::{CompletionQueue, FileCompletion};
-pub use self::target::FileHelper;
 use self::target::FileTarget;
+pub use self::target::TargetRunner;
 use self::task::{FileDevice, FileTask, OpenFile};
 use crate::RuntimeError;
 use crate::waiting::{Rest, WaitSource, Waitable, Wake, WakeDescriptors, WakeReason};
@@ -125,19 +125,19 @@ impl<W: Wire> FileWire<W> {
 
     /// Returns what does the operations of `target` on a thread of the application, which spares
     /// two wake-ups; none while no file of it is open.
-    pub fn helper(&self, target: TargetId) -> Option<FileHelper> {
+    pub fn runner(&self, target: TargetId) -> Option<TargetRunner> {
         let files = &self.files;
-        files.targets.get(&target).map(|target| target.helper(&files.finished))
+        files.targets.get(&target).map(|target| target.runner(&files.finished))
     }
 
-    /// Leaves short operations of `target` to a helper, which works until [`FileWire::end_help`].
-    pub fn begin_help(&mut self, target: TargetId) {
-        self.files.targets.get_mut(&target).into_iter().for_each(FileTarget::begin_help);
+    /// Leaves short operations of `target` to a runner, which works until [`FileWire::end_inline`].
+    pub fn begin_inline(&mut self, target: TargetId) {
+        self.files.targets.get_mut(&target).into_iter().for_each(FileTarget::begin_inline);
     }
 
     /// Wakes the threads of `target` for operations that are left.
-    pub fn end_help(&mut self, target: TargetId) {
-        self.files.targets.get_mut(&target).into_iter().for_each(FileTarget::end_help);
+    pub fn end_inline(&mut self, target: TargetId) {
+        self.files.targets.get_mut(&target).into_iter().for_each(FileTarget::end_inline);
     }
 
     /// Returns the wire that carries all other operations.

@@ -1,12 +1,12 @@
 //! One target: its queue, its threads, and how much it takes.
 //!
-//! A thread of the application can work off the queue too ([`FileHelper`]). While it does, short
+//! A thread of the application can work off the queue too ([`TargetRunner`]). While it does, short
 //! operations wake no other thread: a wake-up takes longer than they do.
 //!
 //! # Invariants
 //! I1. No thread holds the queue's lock during a call on a file.
-//! I2. A file is closed by a thread of its target, or by a helper.
-//! I3. While operations wait and nobody helps, a thread was woken for each.
+//! I2. A file is closed by a thread of its target, or by a runner.
+//! I3. While operations wait and nobody runs them inline, a thread was woken for each.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,7 +20,7 @@ use super::pool::{OperationBuffers, TargetBuffers};
 use super::task::{FileTask, OpenFile};
 use super::{FileConfig, TargetId};
 
-/// Bytes of an operation for which a thread is woken though a helper is there: it takes longer than
+/// Bytes of an operation for which a thread is woken though a runner is there: it takes longer than
 /// the wake-up.
 const LONG: u32 = 128 << 10;
 
@@ -103,8 +103,8 @@ pub(super) struct FileTarget {
     pool: TargetBuffers,
     under_way: usize,
     depth: usize,
-    /// A helper takes short operations.
-    is_helped: bool,
+    /// A runner takes short operations.
+    is_inline: bool,
     /// The fewest buffers that an operation answered `NoRoom` needs.
     refused: Option<usize>,
 }
@@ -122,7 +122,7 @@ impl FileTarget {
             pool: TargetBuffers::new(config.buffers.max(1), config.buffer.0 as usize),
             under_way: 0,
             depth: config.depth.max(1),
-            is_helped: false,
+            is_inline: false,
             refused: None,
         };
         for number in 0..config.threads.max(1) {
@@ -152,24 +152,24 @@ impl FileTarget {
     pub(super) fn put(&self, opened: Arc<OpenFile>, task: FileTask) {
         let is_long = task.length >= LONG;
         self.shared.put(QueueItem::Run(opened, task));
-        if is_long || !self.is_helped {
+        if is_long || !self.is_inline {
             self.shared.more.notify_one();
         }
     }
 
     /// Returns what does operations of the queue on another thread.
-    pub(super) fn helper(&self, finished: &Arc<CompletionQueue>) -> FileHelper {
-        FileHelper { shared: Arc::clone(&self.shared), finished: Arc::clone(finished) }
+    pub(super) fn runner(&self, finished: &Arc<CompletionQueue>) -> TargetRunner {
+        TargetRunner { shared: Arc::clone(&self.shared), finished: Arc::clone(finished) }
     }
 
-    /// Leaves short operations to a helper.
-    pub(super) const fn begin_help(&mut self) {
-        self.is_helped = true;
+    /// Leaves short operations to a runner.
+    pub(super) const fn begin_inline(&mut self) {
+        self.is_inline = true;
     }
 
-    /// Wakes the threads for what a helper left.
-    pub(super) fn end_help(&mut self) {
-        self.is_helped = false;
+    /// Wakes the threads for what a runner left.
+    pub(super) fn end_inline(&mut self) {
+        self.is_inline = false;
         let left = self.shared.line().jobs.len();
         (0..left).for_each(|_| self.shared.more.notify_one());
     }
@@ -202,12 +202,12 @@ impl Drop for FileTarget {
 
 /// Does operations of one target on a thread of the application.
 #[derive(Clone, Debug)]
-pub struct FileHelper {
+pub struct TargetRunner {
     shared: Arc<SharedQueue>,
     finished: Arc<CompletionQueue>,
 }
 
-impl FileHelper {
+impl TargetRunner {
     /// Does the operations that wait; returns how many. The next poll gives their ends; nobody is
     /// woken for them. Blocks for as long as the device.
     pub fn work(&self) -> usize {

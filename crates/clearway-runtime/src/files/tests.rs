@@ -511,45 +511,45 @@ impl FileDevice for BarrierDevice {
 }
 
 #[test]
-fn help__operations_end_on_the_thread_of_the_helper_and_wake_nobody() {
+fn runner__operations_end_on_its_thread_and_wake_nobody() {
     let mut alone = SingleEnd::new(FileConfig { threads: 1, ..FileConfig::default() });
-    assert!(alone.wire.helper(DISK).is_none(), "the target has no files");
+    assert!(alone.wire.runner(DISK).is_none(), "the target has no files");
     let barrier = Arc::new(Barrier::new(2));
     let device = Box::new(BarrierDevice(Arc::clone(&barrier)));
     let file = alone.wire.files.open(device, DISK).expect("a thread");
-    let helper = alone.wire.helper(DISK).expect("it has files");
+    let runner = alone.wire.runner(DISK).expect("it has files");
     assert_eq!(alone.post(FileKind::Sync, file, Span::EMPTY, 9), PostOutcome::Posted);
     // The only thread is busy from now on.
     barrier.wait();
-    alone.wire.begin_help(DISK);
+    alone.wire.begin_inline(DISK);
     let span = alone.span(0, 1);
     for _ in 0..3 {
         let posted = [1, 2].map(|token| alone.post(FileKind::Write, file, span, token));
         assert_eq!(posted, [PostOutcome::Posted; 2]);
-        assert_eq!(helper.work(), 2);
+        assert_eq!(runner.work(), 2);
         let woken = waiting::ready([alone.wire.files.finished.signal()], Some(Nanos::ZERO), &[]);
-        assert!(!woken.any(), "the helper polls by itself");
+        assert!(!woken.any(), "the runner polls by itself");
         let ends = [1, 2].map(|token| Some((token, Status::Complete, 1)));
         assert_eq!(alone.await_ends(2), ends);
-        assert_eq!(helper.work(), 0);
+        assert_eq!(runner.work(), 0);
     }
     barrier.wait();
     assert_eq!(alone.await_ends(1), [Some((9, Status::Complete, 0))]);
 }
 
 #[test]
-fn help__what_a_helper_leaves_and_what_is_long_is_done_by_the_threads() {
+fn runner__what_it_leaves_and_what_is_long_is_done_by_the_threads() {
     let directory = TestDirectory::new();
     let mut alone = SingleEnd::new(FileConfig::default());
     let file = alone.wire.open(directory.create("file"), DISK).expect("a thread");
     let (short, region) = (alone.span(0, 1), alone.wire.register(Bytes(1 << 20)).expect("room"));
     for token in 0..100 {
-        alone.wire.begin_help(DISK);
+        alone.wire.begin_inline(DISK);
         assert_eq!(alone.post(FileKind::Write, file, short, token), PostOutcome::Posted);
-        alone.wire.end_help(DISK);
+        alone.wire.end_inline(DISK);
         alone.await_ends(1);
     }
-    alone.wire.begin_help(DISK);
+    alone.wire.begin_inline(DISK);
     let long = Span { region, offset: 0, length: 1 << 20 };
     assert_eq!(alone.run(FileKind::Write, file, long), (Status::Complete, 1 << 20));
 }

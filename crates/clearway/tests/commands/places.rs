@@ -1,8 +1,8 @@
-//! Each filled cell of the table in `docs/scenarios.md`: the smallest scenario of its kind runs
+//! Each kind and place of the table in `docs/scenarios.md`: the smallest scenario of its kind runs
 //! there and leaves a whole report.
 //!
 //! # Not here
-//! Cells that other tests run: a congestion test of a topology across a job (`wires`), a broadcast
+//! Pairs that other tests run: a congestion test of a topology across a job (`wires`), a broadcast
 //! in a lab (`broadcast`).
 
 use std::fs;
