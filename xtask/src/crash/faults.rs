@@ -329,7 +329,12 @@ impl FaultPlanter {
             CrashFault::NeverSyncsSuperblock => role == ChangeRole::Sync(LogRole::Superblock),
             CrashFault::NeverSyncsDirectory => role == ChangeRole::Sync(LogRole::Directory),
             CrashFault::NeverSyncsSegmentNames => role == ChangeRole::Sync(LogRole::SegmentNames),
-            CrashFault::SkipsLengths => role == ChangeRole::Length(LogRole::Segment),
+            CrashFault::SkipsLengths => {
+                // The zeros that a new log is filled with give its segments a length too.
+                let is_fill = matches!(change, DiskChange::Write { bytes, .. } if bytes.iter().all(|byte| *byte == 0));
+                role == ChangeRole::Length(LogRole::Segment)
+                    || (role == ChangeRole::Body && is_fill)
+            }
             CrashFault::SkipsSyncsOfOpening => role == sync && opens.is_some(),
             CrashFault::NeverSyncsSnapshots => role == ChangeRole::Sync(LogRole::Snapshot),
             CrashFault::SkipsSnapshotState => {

@@ -72,7 +72,7 @@ pub(crate) struct Report {
     pub(crate) created: String,
     /// The command as it was typed, program first.
     pub(crate) command: Vec<String>,
-    /// Where it ran: `lab`, `sim`; `sim,lab` when both.
+    /// Where it ran: `lab`, `sim`, `cluster`; `sim,lab` when several.
     pub(crate) place: String,
     /// What was run.
     pub(crate) scenario: ReportScenario,
