@@ -333,6 +333,7 @@ fn main() -> BenchResult<()> {
     println!("sync_staged {:.1}", sync_time(&staged.join("sync"))?);
     println!("syncs_one {:.1}", sync_rate(&staged, 1)?);
     println!("syncs_sixteen {:.1}", sync_rate(&staged, TOGETHER)?);
+    create_figures("staged", &staged)?;
     // The first time takes memory from the system, as a mount does once.
     for _ in 0..3 {
         write_rate(&staged.join("file"))?;
@@ -340,7 +341,6 @@ fn main() -> BenchResult<()> {
     }
     println!("write_staged {:.1}", write_rate(&staged.join("file"))?);
     fs::remove_file(staged.join("file"))?;
-    create_figures("staged", &staged)?;
     mount.close()?;
     for peer in PeerMount::open_all(&place)? {
         create_figures(peer.name, &peer.directory)?;
