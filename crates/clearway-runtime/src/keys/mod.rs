@@ -179,7 +179,11 @@ impl RankKeyPair {
         let mut card = [CARD_VERSION; CARD_LENGTH];
         let public = self.exchange.public();
         card[1..=PUBLIC_LENGTH].copy_from_slice(public);
-        card[1 + PUBLIC_LENGTH..].copy_from_slice(&self.scope.proof(self.rank, self.scope.epoch, public));
+        card[1 + PUBLIC_LENGTH..].copy_from_slice(&self.scope.proof(
+            self.rank,
+            self.scope.epoch,
+            public,
+        ));
         card
     }
 
@@ -208,7 +212,8 @@ impl RankKeyPair {
                 fault: "came back changed from the launcher's exchange",
             });
         }
-        let pair = |(peer, (card, epoch)): (Rank, &(&[u8], u32))| self.read_pair(peer, *epoch, card);
+        let pair =
+            |(peer, (card, epoch)): (Rank, &(&[u8], u32))| self.read_pair(peer, *epoch, card);
         let pairs = (0..).map(Rank).zip(cards).map(pair).collect::<Result<_, _>>()?;
         let epochs = cards.iter().map(|(_, epoch)| *epoch).collect();
         Ok(JobKeys { own: self, pairs, epochs })
@@ -266,11 +271,7 @@ pub(crate) struct GroupKey {
 impl JobKeys {
     /// Returns the member that they were made for.
     pub(crate) fn member(&self) -> JobMember {
-        JobMember {
-            rank: self.own.rank,
-            ranks: self.pairs.len(),
-            session: self.own.scope.session,
-        }
+        JobMember { rank: self.own.rank, ranks: self.pairs.len(), session: self.own.scope.session }
     }
 
     /// Agrees anew with `peer`, which is another process now and made `card` in `epoch`; returns the

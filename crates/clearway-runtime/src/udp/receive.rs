@@ -27,8 +27,8 @@ use super::frame::{self, SealedFrame};
 use super::moves::PeerMove;
 use super::sealer::DatagramSealer;
 use super::syscall::{ReceiveCall, ReceiveSlot};
-use crate::clock::{self, StampClock};
 use crate::RuntimeError;
+use crate::clock::{self, StampClock};
 use crate::keys::TAG_LENGTH;
 
 /// Slots of the arena for each rail: 1 MiB, up to 1,024 messages of one system call.

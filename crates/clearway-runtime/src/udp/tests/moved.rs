@@ -11,8 +11,7 @@ fn newcomer(job: &UdpLoopback, protection: Protection) -> (UdpWire, PeerMove) {
     let members = &job.wires[1].listener.members;
     let port = UdpPort::bind(SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 1), 0)).expect("a port");
     let address = port.address();
-    let mut config =
-        UdpConfig::new(Rank(1), members.session, vec![members.rails[0][0], address]);
+    let mut config = UdpConfig::new(Rank(1), members.session, vec![members.rails[0][0], address]);
     (config.placement, config.waiting) = (Placement::OneMachine, Waiting::Sleep);
     config.protection = protection;
     let wire = UdpWire::open([port], config).expect("an open wire");
