@@ -374,7 +374,7 @@ impl RankProcesses {
         let Introduction { session, network, .. } = *intro;
         let bind = PortRequest { rank, session, address, network, far, incarnation };
         listen((rank, incarnation), member.output()?, self.lines_in.clone());
-        // That it is gone already is told like any other end.
+        // An end of it is noticed like any other.
         let _ = member.write(&line_of(&ToRank::<()>::Bind(bind))?);
         (member.incarnation, member.stage) = (incarnation, MemberStage::Binding(Vec::new()));
         std::mem::replace(place, member).discard();
@@ -688,6 +688,7 @@ impl Drop for RankProcesses {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -703,6 +704,84 @@ mod tests {
             self.0.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             Ok(bytes.len())
         }
+    }
+
+    /// Returns both ends of a connection: the coordinator's member, and what its rank has.
+    fn member(host: &str) -> (RankProcess, BufReader<TcpStream>) {
+        let address = (Ipv4Addr::LOCALHOST, 0);
+        let listener = TcpListener::bind(address).expect("a port");
+        let far = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        far.set_read_timeout(Some(START_PATIENCE)).expect("a limit");
+        let near = listener.accept().expect("it came").0;
+        let member = RankProcess::remote(host.to_owned(), SocketAddrV4::new(address.0, 0), near);
+        (member, BufReader::new(far))
+    }
+
+    /// Returns what a rank hears next.
+    fn heard(rank: &mut BufReader<TcpStream>) -> ToRank<IgnoredAny> {
+        let mut line = String::new();
+        rank.read_line(&mut line).expect("a line");
+        serde_json::from_str(&line).expect("a message")
+    }
+
+    /// Returns where a rank is whose port is this.
+    fn at(port: u16) -> EndLocation {
+        let address = Some(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
+        EndLocation { address, ..EndLocation::default() }
+    }
+
+    fn wire_setup() -> WireSetup {
+        WireSetup {
+            far: RemoteTransport::Udp,
+            hosts: Some(vec![0, 0]),
+            peers: vec![at(1), at(2)],
+            need: WireNeeds::Writes,
+            incarnation: 0,
+        }
+    }
+
+    #[test]
+    fn restart__others_hear_where_the_new_process_is_and_nothing_of_the_one_before_counts() {
+        let [(other, mut other_end), (before, before_end), (member, mut end)] =
+            ["h0", "h1", "h2"].map(member);
+        let interrupt = Interrupt::listen().expect("signals");
+        let mut all = RankProcesses::new(vec![other, before], interrupt);
+        for (rank, member) in (0..).map(Rank).zip(&mut all.members) {
+            listen((rank, 0), member.output().expect("an output"), all.lines_in.clone());
+        }
+        let setup = Setup { seed: 1, mechanism: "echo".to_owned(), wire: wire_setup() };
+        let (network, plan) = (Network::Machine, RemoteTransport::Udp);
+        all.introduction = Some(Introduction { session: 7, network, plan, setup, job: None });
+        all.far = RemoteTransport::Udp;
+        assert!(all.is_irreplaceable(Rank(1)).is_some(), "it shares memory with one that lives");
+        all.restart(Rank(1), member).expect("it takes the place");
+        all.send(Rank(1), &ToRank::Request(3)).expect("it is kept");
+        let ToRank::Bind(bind) = heard(&mut end) else { panic!("no address first") };
+        assert_eq!((bind.rank, bind.session, bind.incarnation), (Rank(1), 7, 1));
+        drop(before_end);
+        let bound = serde_json::to_string(&FromRank::<()>::Bound(at(3))).expect("JSON");
+        writeln!(end.get_mut(), "{bound}").expect("said");
+        let until = Instant::now() + START_PATIENCE;
+        while !matches!(all.members[1].stage, MemberStage::Opening) {
+            let heard = all.poll_or_end::<IgnoredAny>(LOOK_EVERY).expect("no interrupt");
+            assert!(heard.is_none() && Instant::now() < until, "{:?}", heard.map(|it| it.0));
+        }
+        let ToRank::Moved { rank, location } = heard(&mut other_end) else { panic!("no move") };
+        assert_eq!((rank, location.address), (Rank(1), at(3).address));
+        let ToRank::Open(setup) = heard(&mut end) else { panic!("no setup") };
+        assert_eq!(setup.wire.peers[1].address, at(3).address);
+        assert_eq!((setup.wire.incarnation, setup.wire.hosts), (1, Some(vec![0, 1])));
+        assert!(matches!(heard(&mut end), ToRank::Request(_)), "what was kept comes behind");
+        let failed = FromRank::<()>::Failed("no port".to_owned());
+        writeln!(end.get_mut(), "{}", serde_json::to_string(&failed).expect("JSON")).expect("said");
+        let ended = loop {
+            if let Some(ended) = all.poll_or_end::<IgnoredAny>(LOOK_EVERY).expect("no refusal") {
+                break ended;
+            }
+        };
+        assert_eq!(ended.0, Rank(1));
+        assert_eq!(ended.1.err().as_deref(), Some("cannot take part: no port"));
+        assert_eq!(all.is_irreplaceable(Rank(1)), None, "nobody shares memory with it any more");
     }
 
     #[test]

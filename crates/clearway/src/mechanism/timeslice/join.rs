@@ -16,7 +16,8 @@ use clearway_proto::base::Rank;
 use clearway_runtime::launch::escaped;
 
 use super::status_board::{
-    JobPlace, directories, directory, is_alive, path_of, place_of, remote_command, remote_failure,
+    RunLocation, directories, directory, is_alive, path_of, place_of, remote_command,
+    remote_failure,
 };
 use crate::run::exit::Exit;
 use crate::run::job::{self, JobCredential};
@@ -60,8 +61,8 @@ impl Drop for KeptCredential {
 /// One sentence: there is no such run, it cannot be reached, or has no place.
 pub(crate) fn join_run(job: &str, rank: Option<u32>, program: Option<&Path>) -> Result<Exit> {
     let credential = match place_of(job)? {
-        JobPlace::Here(name) => kept_here(name)?,
-        JobPlace::There(name, host) => kept_there(name, host, program)?,
+        RunLocation::Here(name) => kept_here(name)?,
+        RunLocation::There(name, host) => kept_there(name, host, program)?,
     };
     job::join(job, &credential, rank.map(Rank), |rank| {
         eprintln!("clearway: rank {rank} of run `{job}` is here");

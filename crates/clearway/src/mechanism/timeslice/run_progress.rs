@@ -487,6 +487,36 @@ mod tests {
         RunProgress::new(&plan, Policy::Token, Nanos::ZERO)
     }
 
+    fn vacancy(run_progress: &RunProgress, wanted: Option<u32>) -> Result<u32, String> {
+        let given = run_progress.vacancy(wanted.map(Rank), &|rank| format!("rank {rank}"));
+        given.map(|rank| rank.0).map_err(|(JoinRefusal::Now(why) | JoinRefusal::Never(why))| why)
+    }
+
+    #[test]
+    fn vacancy__is_of_a_rank_that_died_and_was_not_replaced_before() {
+        let mut run_progress = run_progress(ScheduledChange::by_time(&[], &[at(3, 0)], &[]));
+        assert!(vacancy(&run_progress, None).is_err_and(|why| why.contains("has died")));
+        assert!(vacancy(&run_progress, Some(1)).is_err_and(|why| why.contains("rank 1 is alive")));
+        assert!(vacancy(&run_progress, Some(4)).is_err_and(|why| why.contains("are 0 to 3")));
+        // The others say that it is out, and its connection is there: a host without power.
+        assert!(run_progress.note_loss_known(Rank(1), Rank(0), 1));
+        assert_eq!([vacancy(&run_progress, None), vacancy(&run_progress, Some(1))], [Ok(1), Ok(1)]);
+        assert_eq!(run_progress.next_change(), Some((Rank(3), ScheduledAction::Retirement)));
+        run_progress.note_loss_known(Rank(3), Rank(0), 2);
+        assert!(vacancy(&run_progress, Some(3)).is_err_and(|why| why.contains("has retired")));
+        run_progress.restart(Rank(1), "rank 1".to_owned(), None);
+        let sentence = "is being replaced by another process";
+        assert!(vacancy(&run_progress, Some(1)).is_err_and(|why| why.contains(sentence)));
+        assert!(run_progress.join(Rank(1), 3));
+        run_progress.rank_died(Rank(1), "ended".to_owned());
+        assert!(vacancy(&run_progress, Some(1)).is_err_and(|why| why.contains("once in a run")));
+        assert!(vacancy(&run_progress, None).is_err());
+        run_progress.rank_died(Rank(2), "ended".to_owned());
+        assert_eq!(vacancy(&run_progress, None), Ok(2));
+        run_progress.end = Some(9);
+        assert!(vacancy(&run_progress, None).is_err_and(|why| why.contains("about to end")));
+    }
+
     #[test]
     fn is_over__when_all_that_are_there_are_done_and_know_who_is_not() {
         let mut run_progress = run_progress(Vec::new());

@@ -345,24 +345,24 @@ pub(crate) fn watch(
     show: &mut dyn FnMut(&str) -> Result<()>,
 ) -> Result<Exit> {
     match place_of(job)? {
-        JobPlace::Here(name) => watch_here(name, show),
-        JobPlace::There(name, host) => watch_there(name, host, program),
+        RunLocation::Here(name) => watch_here(name, show),
+        RunLocation::There(name, host) => watch_there(name, host, program),
     }
 }
 
 /// Where a run is coordinated, and its name there.
-pub(super) enum JobPlace<'a> {
+pub(super) enum RunLocation<'a> {
     Here(&'a str),
     /// On the host behind it.
     There(&'a str, &'a str),
 }
 
 /// Returns where `job`, a name or `NAME@HOST`, is.
-pub(super) fn place_of(job: &str) -> Result<JobPlace<'_>> {
+pub(super) fn place_of(job: &str) -> Result<RunLocation<'_>> {
     let own = host_name()?;
     Ok(match job.split_once('@') {
-        Some((job, host)) if own != host => JobPlace::There(job, host),
-        here => JobPlace::Here(here.map_or(job, |(job, _)| job)),
+        Some((job, host)) if own != host => RunLocation::There(job, host),
+        here => RunLocation::Here(here.map_or(job, |(job, _)| job)),
     })
 }
 

@@ -91,7 +91,7 @@ impl TimesliceCoordinator<'_> {
         if !self.venue.admit(newcomer, rank)? {
             return Ok(false);
         }
-        self.board.move_rank(rank, &self.venue.processes().host(rank).to_owned());
+        self.board.move_rank(rank, self.venue.processes().host(rank));
         eprintln!("clearway: {name} is replaced by {}", self.name(rank));
         self.assign_again(run_progress, count, rank, name)?;
         Ok(true)
