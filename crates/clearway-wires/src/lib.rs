@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 pub use choice::{WireChoice, WirePlan};
 pub use error::WiresError;
 pub use libfabric::Libfabric;
-pub use port::{OpenWire, RankPort};
+pub use port::{OpenWire, PeerMover, RankPort};
 pub use request::{WireName, WireRequest};
 
 /// What kind of network the ranks have between them.
@@ -88,6 +88,9 @@ pub struct PortRequest {
     pub network: Network,
     /// What to have ready for ranks that share no memory with this one.
     pub far: RemoteTransport,
+    /// How often this rank's process was started again: its keys are those of as late an epoch.
+    #[serde(default)]
+    pub incarnation: u32,
 }
 
 /// How ranks reach those with which they share no memory.
@@ -128,6 +131,9 @@ pub struct EndLocation {
     /// The public half of its keys, on sealed networks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<Vec<u8>>,
+    /// In which epoch they were made.
+    #[serde(default)]
+    pub epoch: u32,
     /// What it has of libfabric, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric: Option<FabricAccess>,

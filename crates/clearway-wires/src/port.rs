@@ -18,7 +18,7 @@ use clearway_runtime::keys::{JobKeys, RankKeyPair};
 use clearway_runtime::multipath::MultipathWire;
 use clearway_runtime::shm::{ShmConfig, ShmWire};
 use clearway_runtime::udp::{
-    self, Multicast, Protection, Segmentation, UdpConfig, UdpPort, UdpWire,
+    self, Multicast, PeerMove, PeerMoves, Protection, Segmentation, UdpConfig, UdpPort, UdpWire,
 };
 use clearway_runtime::waiting::{self, Waitable, Waiting};
 
@@ -55,6 +55,23 @@ pub struct RankPort {
     fabric: Option<OfiPort>,
     identity: Option<RankKeyPair>,
     location: EndLocation,
+    moves: PeerMoves,
+}
+
+/// Tells an open wire where peers are whose processes are other ones now. Wires over UDP alone
+/// follow.
+#[derive(Clone, Debug, Default)]
+pub struct PeerMover(PeerMoves);
+
+impl PeerMover {
+    /// Lets the wire take `rank` for the process at `location` from its next look on.
+    pub fn announce(&self, rank: Rank, location: EndLocation) {
+        let EndLocation { address, card, epoch, .. } = location;
+        if let Some(address) = address {
+            let card = card.map(|card| (epoch, card));
+            self.0.announce(PeerMove { rank, address, card });
+        }
+    }
 }
 
 /// An open wire.
@@ -65,6 +82,8 @@ pub struct OpenWire {
     pub overhead: u64,
     /// What becomes of each class between hosts, by [`Class::index`].
     pub classes: [Granted; Class::ALL.len()],
+    /// The way to tell it of peers that are other processes.
+    pub mover: PeerMover,
 }
 
 impl RankPort {
@@ -84,12 +103,14 @@ impl RankPort {
         let location = EndLocation {
             address: udp.as_ref().map(UdpPort::address),
             card: identity.as_ref().map(|identity| identity.card().to_vec()),
+            epoch: request.incarnation,
             fabric: fabric.as_ref().map(|fabric| match fabric {
                 Ok(port) => FabricAccess::End(Box::new(end_of(port))),
                 Err(why) => FabricAccess::None(why.clone()),
             }),
         };
-        Ok(Self { udp, fabric: fabric.and_then(Result::ok), identity, location })
+        let moves = PeerMoves::default();
+        Ok(Self { udp, fabric: fabric.and_then(Result::ok), identity, location, moves })
     }
 
     /// Returns whether `request` makes a rank open an end on libfabric.
@@ -119,6 +140,7 @@ impl RankPort {
             .sharing_memory_with(request.rank)
             .map(|local| share_memory(request, local, orders))
             .transpose()?;
+        let mover = PeerMover(self.moves.clone());
         let has_keys =
             setup.far.has_fabric() || setup.far.has_udp() && request.network == Network::Sealed;
         let keys = self
@@ -130,10 +152,10 @@ impl RankPort {
             RemoteTransport::Nothing => {
                 let wire = near.ok_or(WiresError::Setup("a rank has no wire"))?;
                 let classes = wire.capabilities().classes;
-                Ok(OpenWire { wire: Box::new(wire), overhead: 0, classes })
+                Ok(OpenWire { wire: Box::new(wire), overhead: 0, classes, mover })
             }
             RemoteTransport::Udp => {
-                let wire = open_udp(self.udp, keys, request, setup)?;
+                let wire = open_udp((self.udp, self.moves), keys, request, setup)?;
                 let (overhead, classes) =
                     (UDP_OVERHEAD + wire.overhead().0, wire.capabilities().classes);
                 let wire = match setup.need {
@@ -143,16 +165,17 @@ impl RankPort {
                         joined(near, reliable(wire, setup)?, request)?
                     }
                 };
-                Ok(OpenWire { wire, overhead, classes })
+                Ok(OpenWire { wire, overhead, classes, mover })
             }
             RemoteTransport::Ofi => {
                 let wire = open_fabric(self.fabric, keys.as_ref(), request, setup)?;
                 let classes = wire.capabilities().classes;
-                Ok(OpenWire { wire: joined(near, wire, request)?, overhead: OFI_OVERHEAD, classes })
+                let wire = joined(near, wire, request)?;
+                Ok(OpenWire { wire, overhead: OFI_OVERHEAD, classes, mover })
             }
             RemoteTransport::Both => {
                 let fabric = open_fabric(self.fabric, keys.as_ref(), request, setup)?;
-                let udp = open_udp(self.udp, keys, request, setup)?;
+                let udp = open_udp((self.udp, self.moves), keys, request, setup)?;
                 let overhead = OFI_OVERHEAD.max(UDP_OVERHEAD + udp.overhead().0);
                 let wire = MultipathWire::new(fabric, udp, waiting(request.network))?;
                 let classes = wire.capabilities().classes;
@@ -160,6 +183,7 @@ impl RankPort {
                     wire: joined(near, reliable(wire, setup)?, request)?,
                     overhead,
                     classes,
+                    mover,
                 })
             }
             RemoteTransport::Best => {
@@ -257,7 +281,7 @@ fn joined<F: Waitable + waiting::WaitSource + Send + 'static>(
 }
 
 fn open_udp(
-    port: Option<UdpPort>,
+    (port, moves): (Option<UdpPort>, PeerMoves),
     keys: Option<JobKeys>,
     request: &PortRequest,
     setup: &WireSetup,
@@ -268,7 +292,7 @@ fn open_udp(
         request.session,
         peers.ok_or(WiresError::Setup("a rank has no address"))?,
     );
-    config.waiting = waiting(request.network);
+    (config.waiting, config.moves) = (waiting(request.network), moves);
     // Sealed groups need keys of their own, which nobody hands out yet.
     if !needs_all(setup.need) && request.network != Network::Sealed {
         config.multicast = Some(multicast(request.session));
@@ -318,9 +342,9 @@ fn reliable<W: Wire>(wire: W, setup: &WireSetup) -> Result<ReliableWire<W>, Wire
 }
 
 fn agree(identity: RankKeyPair, setup: &WireSetup) -> Result<JobKeys, WiresError> {
-    let cards: Vec<&[u8]> =
-        setup.peers.iter().map(|peer| peer.card.as_deref().unwrap_or(&[])).collect();
-    Ok(identity.agree(&cards)?)
+    let cards: Vec<(&[u8], u32)> =
+        setup.peers.iter().map(|peer| (peer.card.as_deref().unwrap_or(&[]), peer.epoch)).collect();
+    Ok(identity.agree_across(&cards)?)
 }
 
 fn open_fabric(

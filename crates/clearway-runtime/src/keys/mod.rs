@@ -19,9 +19,11 @@
 //! wrapping of cards in credentials of the site). Without it the exchange itself must be
 //! trustworthy.
 //!
-//! A change of the membership of a job is a new *epoch*: every rank makes a new identity, and all
-//! keys are new. The key of a multicast group is random, made by one rank and sealed for each
-//! member; a new member or one less is a new key.
+//! A change of the membership of a job is a new *epoch*. Either every rank makes a new identity,
+//! and all keys are new; or one rank has another process, whose card is of a later epoch than that
+//! of the process before it: then each other rank makes new keys with that rank alone. The epoch of
+//! a pair is the later one of its two cards. The key of a multicast group is random, made by one
+//! rank and sealed for each member; a new member or one less is a new key.
 //!
 //! ```
 //! # use clearway_proto::base::Rank;
@@ -38,7 +40,8 @@
 //! X25519: RFC 7748. HKDF: RFC 5869. One direction, one key: as in TLS 1.3 (RFC 8446, 7.3).
 //!
 //! # Invariants
-//! I1. An identity agrees once: deriving the same keys again would begin their packet numbers anew.
+//! I1. An identity agrees once, and with a rank again only about a card of a later epoch: deriving
+//!     the same keys again would begin their packet numbers anew.
 //! I2. No key is used in both directions or for two purposes, that of a group apart, where the
 //!     nonce names the sender.
 //! I3. Secrets are wiped when they are dropped, and nothing prints them.
@@ -114,25 +117,25 @@ impl KeyScope {
         self.secret.as_ref().map_or(&[], |secret| &secret.0)
     }
 
-    fn proof(&self, rank: Rank, public: &[u8]) -> [u8; TAG_LENGTH] {
-        let (session, epoch) = (self.session.to_le_bytes(), self.epoch.to_le_bytes());
+    fn proof(&self, rank: Rank, epoch: u32, public: &[u8]) -> [u8; TAG_LENGTH] {
+        let (session, epoch) = (self.session.to_le_bytes(), epoch.to_le_bytes());
         cipher::prove(
             self.salt(),
             &[b"clearway card 1", &session, &epoch, &rank.0.to_le_bytes(), public],
         )
     }
 
-    /// Checks that `card` was made for this by `rank`; whoever collects cards can so tell whose is
-    /// wrong before all ranks refuse it.
+    /// Checks that `card` was made for this by `rank` in `epoch`; whoever collects cards can so tell
+    /// whose is wrong before all ranks refuse it.
     ///
     /// # Errors
     /// [`RuntimeError::Card`].
-    pub fn check(&self, rank: Rank, card: &[u8]) -> Result<(), RuntimeError> {
-        self.read(rank, card).map(drop)
+    pub fn check(&self, rank: Rank, epoch: u32, card: &[u8]) -> Result<(), RuntimeError> {
+        self.read(rank, epoch, card).map(drop)
     }
 
-    /// Returns the public half on the card of `rank`.
-    fn read<'c>(&self, rank: Rank, card: &'c [u8]) -> Result<&'c [u8], RuntimeError> {
+    /// Returns the public half on the card of `rank`, which was made in `epoch`.
+    fn read<'c>(&self, rank: Rank, epoch: u32, card: &'c [u8]) -> Result<&'c [u8], RuntimeError> {
         let refuse = |fault| Err(RuntimeError::Card { rank, fault });
         let Some((&version, rest)) = card.split_first() else { return refuse("is empty") };
         if version != CARD_VERSION {
@@ -144,7 +147,7 @@ impl KeyScope {
             return refuse("has another length than the launcher was given");
         };
         // The proof is public, so comparing it need not take constant time.
-        if self.proof(rank, public) != proof {
+        if self.proof(rank, epoch, public) != proof {
             return refuse(
                 "was not made for this job: another secret, session, epoch or rank, or changed on its way",
             );
@@ -176,39 +179,64 @@ impl RankKeyPair {
         let mut card = [CARD_VERSION; CARD_LENGTH];
         let public = self.exchange.public();
         card[1..=PUBLIC_LENGTH].copy_from_slice(public);
-        card[1 + PUBLIC_LENGTH..].copy_from_slice(&self.scope.proof(self.rank, public));
+        card[1 + PUBLIC_LENGTH..].copy_from_slice(&self.scope.proof(
+            self.rank,
+            self.scope.epoch,
+            public,
+        ));
         card
     }
 
-    /// Derives the keys with all ranks from their cards, by rank, this one's included. About 50 us
-    /// a peer.
+    /// Derives the keys with all ranks from their cards, by rank, this one's included, all of them
+    /// made in this one's epoch. About 50 us a peer.
     ///
     /// # Errors
     /// [`RuntimeError::RankOutside`] when there are too few cards, [`RuntimeError::Card`] for one
     /// that is wrong.
     pub fn agree<C: AsRef<[u8]>>(self, cards: &[C]) -> Result<JobKeys, RuntimeError> {
+        let epoch = self.scope.epoch;
+        let cards: Vec<_> = cards.iter().map(|card| (card.as_ref(), epoch)).collect();
+        self.agree_across(&cards)
+    }
+
+    /// Does the same with cards of several epochs, which stand beside them.
+    ///
+    /// # Errors
+    /// As for [`RankKeyPair::agree`].
+    pub fn agree_across(self, cards: &[(&[u8], u32)]) -> Result<JobKeys, RuntimeError> {
         let (rank, ranks) = (self.rank, cards.len());
-        let own = cards.get(rank.index()).ok_or(RuntimeError::RankOutside { rank, ranks })?;
-        if own.as_ref() != self.card() {
+        let (own, _) = cards.get(rank.index()).ok_or(RuntimeError::RankOutside { rank, ranks })?;
+        if *own != self.card() {
             return Err(RuntimeError::Card {
                 rank,
                 fault: "came back changed from the launcher's exchange",
             });
         }
-        let pair = |(peer, card): (Rank, &C)| {
-            let public = self.scope.read(peer, card.as_ref())?;
-            self.pair(peer, public)
-                .ok_or(RuntimeError::Card { rank: peer, fault: "holds no usable key" })
-        };
+        let pair =
+            |(peer, (card, epoch)): (Rank, &(&[u8], u32))| self.read_pair(peer, *epoch, card);
         let pairs = (0..).map(Rank).zip(cards).map(pair).collect::<Result<_, _>>()?;
-        Ok(JobKeys { rank, session: self.scope.session, pairs })
+        let epochs = cards.iter().map(|(_, epoch)| *epoch).collect();
+        Ok(JobKeys { own: self, pairs, epochs })
     }
 
-    fn pair(&self, peer: Rank, public: &[u8]) -> Option<DerivationSecret> {
+    /// Returns what this rank shares with `peer`, whose card was made in `epoch`.
+    fn read_pair(
+        &self,
+        peer: Rank,
+        epoch: u32,
+        card: &[u8],
+    ) -> Result<DerivationSecret, RuntimeError> {
+        let public = self.scope.read(peer, epoch, card)?;
+        self.pair(peer, epoch, public)
+            .ok_or(RuntimeError::Card { rank: peer, fault: "holds no usable key" })
+    }
+
+    fn pair(&self, peer: Rank, epoch: u32, public: &[u8]) -> Option<DerivationSecret> {
         let own = (self.rank, &self.exchange.public()[..]);
         let (low, high) =
             if peer < self.rank { ((peer, public), own) } else { (own, (peer, public)) };
-        let (session, epoch) = (self.scope.session.to_le_bytes(), self.scope.epoch.to_le_bytes());
+        let epoch = self.scope.epoch.max(epoch).to_le_bytes();
+        let session = self.scope.session.to_le_bytes();
         let ranks = [low.0.0.to_le_bytes(), high.0.0.to_le_bytes()].concat();
         let transcript = [b"clearway pair 1", &session[..], &epoch, &ranks, low.1, high.1];
         self.exchange.agree(public, self.scope.salt(), &transcript)
@@ -217,10 +245,11 @@ impl RankKeyPair {
 
 /// What one rank shares with each other. Belongs to one wire, which counts the packets of each key.
 pub struct JobKeys {
-    rank: Rank,
-    session: u64,
+    own: RankKeyPair,
     /// By rank, this one's with itself included.
     pairs: Vec<DerivationSecret>,
+    /// In which each rank's card was made.
+    epochs: Vec<u32>,
 }
 
 /// The two directions between this rank and a peer, for one purpose.
@@ -242,7 +271,34 @@ pub(crate) struct GroupKey {
 impl JobKeys {
     /// Returns the member that they were made for.
     pub(crate) fn member(&self) -> JobMember {
-        JobMember { rank: self.rank, ranks: self.pairs.len(), session: self.session }
+        JobMember { rank: self.own.rank, ranks: self.pairs.len(), session: self.own.scope.session }
+    }
+
+    /// Agrees anew with `peer`, which is another process now and made `card` in `epoch`; returns the
+    /// keys for datagrams to and from it.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Card`]: it is wrong, or of no later epoch than the one before.
+    pub(crate) fn renew(
+        &mut self,
+        peer: Rank,
+        epoch: u32,
+        card: &[u8],
+    ) -> Result<DuplexKeys, RuntimeError> {
+        let ranks = self.pairs.len();
+        let outside = RuntimeError::RankOutside { rank: peer, ranks };
+        let (Some(pair), Some(last)) =
+            (self.pairs.get_mut(peer.index()), self.epochs.get_mut(peer.index()))
+        else {
+            return Err(outside);
+        };
+        if epoch <= *last {
+            let fault = "is of no later epoch than the one before";
+            return Err(RuntimeError::Card { rank: peer, fault });
+        }
+        *pair = self.own.read_pair(peer, epoch, card)?;
+        *last = epoch;
+        Ok(self.duplex(peer, &self.pairs[peer.index()], b"clearway udp"))
     }
 
     /// Returns the keys for datagrams to and from each rank.
@@ -265,7 +321,7 @@ impl JobKeys {
 
     /// Returns the directions from this rank to a peer, and back.
     fn directions(&self, peer: Rank) -> [[u8; 8]; 2] {
-        [(self.rank, peer), (peer, self.rank)]
+        [(self.own.rank, peer), (peer, self.own.rank)]
             .map(|(from, to)| (u64::from(to.0) << 32 | u64::from(from.0)).to_le_bytes())
     }
 
@@ -342,7 +398,7 @@ impl fmt::Debug for RankKeyPair {
 
 impl fmt::Debug for JobKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "JobKeys({} of {} ranks)", self.rank, self.pairs.len())
+        write!(f, "JobKeys({} of {} ranks)", self.own.rank, self.pairs.len())
     }
 }
 

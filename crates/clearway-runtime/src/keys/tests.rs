@@ -72,6 +72,32 @@ fn agree__another_epoch_session_or_secret_gives_other_keys() {
     }
 }
 
+#[test]
+fn renew__a_rank_that_is_another_process_shares_new_keys_with_all_and_old_cards_are_refused() {
+    let identities = identities(3);
+    let old = cards(&identities);
+    let mut all: Vec<JobKeys> =
+        identities.into_iter().map(|own| own.agree(&old).expect("good cards")).collect();
+    let before = all[0].datagrams().nth(1).expect("a peer");
+    let scope = KeyScope { epoch: 2, ..job(7, Some(1)) };
+    let newcomer = RankKeyPair::new(Rank(1), scope).expect("a key pair");
+    let card = newcomer.card();
+    let known = [(&old[0][..], 0), (&card[..], 2), (&old[2][..], 0)];
+    let theirs: Vec<DuplexKeys> =
+        newcomer.agree_across(&known).expect("good cards").datagrams().collect();
+    for rank in [0, 2] {
+        let keys = all[rank].renew(Rank(1), 2, &card).expect("a good card");
+        assert!(fits(&keys.out, &theirs[rank].into) && fits(&theirs[rank].out, &keys.into));
+        assert!(!fits(&before.out, &theirs[rank].into), "the keys of the process before");
+        let fits_still = fits(&all[rank].datagrams().nth(1).expect("a peer").out, &keys.out);
+        assert!(fits_still, "those that are kept are the new ones");
+        // Said again by somebody in the middle, either card would begin numbers anew.
+        for (epoch, card) in [(2, &card[..]), (0, &old[1]), (3, &old[1]), (3, &card)] {
+            assert!(all[rank].renew(Rank(1), epoch, card).is_err(), "{epoch}");
+        }
+    }
+}
+
 fn refusal(change: impl FnOnce(&mut Vec<Vec<u8>>)) -> String {
     let mut identities = identities(3);
     let mut cards = cards(&identities);
@@ -110,7 +136,7 @@ fn agree__a_key_of_low_order_is_refused_even_with_a_good_proof() {
     let job_of_all = job(7, None);
     let mut cards = vec![[CARD_VERSION; CARD_LENGTH]; 2];
     cards[1][1..=PUBLIC_LENGTH].fill(0);
-    let proof = job_of_all.proof(Rank(1), &[0; PUBLIC_LENGTH]);
+    let proof = job_of_all.proof(Rank(1), 0, &[0; PUBLIC_LENGTH]);
     cards[1][1 + PUBLIC_LENGTH..].copy_from_slice(&proof);
     let identity = RankKeyPair::new(Rank(0), job_of_all).expect("a key pair");
     cards[0] = identity.card();
@@ -170,7 +196,7 @@ fn group__members_share_a_key_and_others_do_not() {
 proptest! {
     #[test]
     fn read__any_bytes_give_an_answer(card in prop::collection::vec(any::<u8>(), 0..80)) {
-        prop_assert!(job(7, Some(1)).read(Rank(0), &card).is_err());
+        prop_assert!(job(7, Some(1)).read(Rank(0), 0, &card).is_err());
     }
 
     #[test]

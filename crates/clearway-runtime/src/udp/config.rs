@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use clearway_proto::base::{GroupId, Rank};
 
 use super::frame::RAILS_MAX;
+use super::moves::PeerMoves;
 use super::socket::SocketBuffers;
 use super::transmit::Segmentation;
 use crate::keys::JobKeys;
@@ -83,6 +84,8 @@ pub struct UdpConfig {
     pub protection: Protection,
     /// Whether runs of messages leave as one large packet.
     pub segmentation: Segmentation,
+    /// How the wire hears of peers that are other processes now.
+    pub moves: PeerMoves,
 }
 
 impl UdpConfig {
@@ -100,6 +103,7 @@ impl UdpConfig {
             placement: Placement::ManyMachines,
             protection: Protection::OnOneMachine,
             segmentation: Segmentation::Offload,
+            moves: PeerMoves::default(),
         }
     }
 

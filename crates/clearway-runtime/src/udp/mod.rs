@@ -28,6 +28,7 @@ mod arrival_rate;
 mod config;
 mod control;
 pub mod frame;
+mod moves;
 mod readiness;
 mod receive;
 mod sealer;
@@ -38,6 +39,7 @@ mod window;
 mod wire_sockets;
 
 pub use config::{Multicast, Placement, Protection, UdpConfig};
+pub use moves::{PeerMove, PeerMoves};
 pub use socket::{SocketBuffers, UdpPort};
 pub use transmit::Segmentation;
 
@@ -110,6 +112,7 @@ pub struct UdpWire {
     planned_regions: u64,
     runs: Vec<SegmentRun>,
     call: SendCall,
+    moves: PeerMoves,
     sent: u64,
     no_room: u64,
     errors: u64,
@@ -162,6 +165,7 @@ impl UdpWire {
             planned_regions: 0,
             runs: Vec::new(),
             call: SendCall::default(),
+            moves: config.moves,
             sent: 0,
             no_room: 0,
             errors: 0,
@@ -376,6 +380,14 @@ impl UdpWire {
         self.planned_regions = 0;
     }
 
+    /// Sends to peers, and hears them, where they are now. One whose card is wrong stays where it
+    /// was, which is counted as an error.
+    fn follow_moves(&mut self) {
+        for to in self.moves.take() {
+            self.errors += u64::from(self.listener.members.follow(&to).is_err());
+        }
+    }
+
     /// Reports the classes that have room again: those of `writable` sockets, and those whose device
     /// may be tried again.
     fn give_room(&mut self, writable: u64, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
@@ -555,6 +567,7 @@ impl Wire for UdpWire {
     }
 
     fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
+        self.follow_moves();
         let mut given = 0;
         if !self.listener.inbox.is_waiting() {
             let writable = self.listener.round();

@@ -24,8 +24,10 @@ use clearway_proto::base::{Class, Dscp, GroupId, LocalNs, Rank};
 use clearway_proto::wire::{Arrival, Datagram, PathId, RegionId, Span, Stamp};
 
 use super::frame::{self, SealedFrame};
+use super::moves::PeerMove;
 use super::sealer::DatagramSealer;
 use super::syscall::{ReceiveCall, ReceiveSlot};
+use crate::RuntimeError;
 use crate::clock::{self, StampClock};
 use crate::keys::TAG_LENGTH;
 
@@ -91,6 +93,20 @@ impl JobAddresses {
     /// Returns where a rank is on a rail, if both exist.
     pub(super) fn address(&self, rank: Rank, path: PathId) -> Option<SocketAddrV4> {
         self.rails.get(usize::from(path.0))?.get(rank.index()).copied()
+    }
+
+    /// Takes `to` for what a rank is from now on; where there are keys they are new.
+    pub(super) fn follow(&mut self, to: &PeerMove) -> Result<(), RuntimeError> {
+        let ranks = self.rails.first().map_or(0, Vec::len);
+        let first = self.rails.first_mut().and_then(|rail| rail.get_mut(to.rank.index()));
+        let place = first.ok_or(RuntimeError::RankOutside { rank: to.rank, ranks })?;
+        match (&mut self.guard, &to.card) {
+            (Some(guard), Some((epoch, card))) => guard.renew_peer(to.rank, *epoch, card)?,
+            (Some(_), None) => return Err(RuntimeError::NoKeys),
+            (None, _) => {}
+        }
+        *place = to.address;
+        Ok(())
     }
 
     /// Judges a datagram; a sealed one is opened in place.

@@ -18,7 +18,8 @@
 //! I2. Nothing in a datagram is believed before its tag fits; until then only its frame is looked
 //!     at.
 //! I3. What was sent on one rail is taken on that rail only.
-//! I4. Memory is set by the numbers of ranks and groups. Strangers cannot make it grow.
+//! I4. Packets under one key have numbers of their own; with new keys they begin anew.
+//! I5. Memory is set by the numbers of ranks and groups. Strangers cannot make it grow.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -68,6 +69,12 @@ struct PairState {
     rails: Box<[(SequenceNumbers, ByClass<ReplayWindow>)]>,
 }
 
+impl PairState {
+    fn new(keys: DuplexKeys, rails: usize) -> Self {
+        Self { keys, rails: (0..rails).map(|_| Default::default()).collect() }
+    }
+}
+
 /// A group's key, own numbers, and windows by rank of the sender.
 #[derive(Debug)]
 struct GroupState {
@@ -104,9 +111,7 @@ pub(super) struct DatagramSealer {
 
 impl DatagramSealer {
     pub(super) fn new(keys: JobKeys, rails: usize) -> Self {
-        let pair =
-            |keys| PairState { keys, rails: (0..rails).map(|_| Default::default()).collect() };
-        let pairs = keys.datagrams().map(pair).collect();
+        let pairs = keys.datagrams().map(|keys| PairState::new(keys, rails)).collect();
         Self {
             pairs,
             keys,
@@ -213,6 +218,20 @@ impl DatagramSealer {
                 Some((&group.key.cipher, group.windows.get_mut(from.index())?))
             }
         }
+    }
+
+    /// Makes new keys with `peer`, which is another process now and made `card` in `epoch`.
+    pub(super) fn renew_peer(
+        &mut self,
+        peer: Rank,
+        epoch: u32,
+        card: &[u8],
+    ) -> Result<(), RuntimeError> {
+        let keys = self.keys.renew(peer, epoch, card)?;
+        if let Some(pair) = self.pairs.get_mut(peer.index()) {
+            *pair = PairState::new(keys, pair.rails.len());
+        }
+        Ok(())
     }
 
     /// Gives `group` a new random key, and returns what to send to each of `members`, in their

@@ -13,6 +13,7 @@ use crate::waiting::Waiting;
 use crate::waiting::asleep::assert_wakes;
 use clearway_proto::reliable::{ReliableWire, StreamConfig};
 
+mod moved;
 mod sealed;
 
 /// Sessions of this test process, so that tests running side by side are strangers to each other.

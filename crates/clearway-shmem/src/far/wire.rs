@@ -70,6 +70,7 @@ pub(crate) fn open(
         address: SocketAddrV4::new(cards.address_of_host(me.index())?, 0),
         network,
         far: plan.far,
+        incarnation: 0,
     };
     let said = |error: &dyn std::error::Error| in_words_of_users(&error.to_string());
     let scope = KeyScope { session, epoch: 0, secret: Some(secret) };

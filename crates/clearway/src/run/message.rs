@@ -10,6 +10,7 @@
 //!                <-    Ready  the wire is open
 //!    Time        ->           what does your clock say?
 //!                <-    Time
+//!    Moved       ->           a rank is another process, at another address
 //!    Request     ->           as the mechanism's `Protocol` says
 //!                <-    Response
 //!    Leave       ->           the run is over
@@ -19,7 +20,7 @@
 //! What a mechanism's requests and responses are: its own `messages`; sending and receiving them:
 //! `session`, `rank_process`.
 
-use clearway_proto::base::LocalNs;
+use clearway_proto::base::{LocalNs, Rank};
 use clearway_proto::wire::OperationSet;
 use clearway_wires::{EndLocation, PortRequest, WireSetup};
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,8 @@ pub(crate) enum ToRank<R> {
     Open(Setup),
     /// Answer with [`FromRank::Time`].
     Time,
+    /// The process of a rank is another one, which is there.
+    Moved { rank: Rank, location: EndLocation },
     /// Of the mechanism.
     Request(R),
     /// The run is over. A rank whose coordinator falls silent without it has lost its coordinator.

@@ -64,6 +64,19 @@ pub(super) struct RankProcess {
     /// What to bind.
     address: SocketAddrV4,
     link: RankLink,
+    /// How many processes were this rank before.
+    incarnation: u32,
+    stage: MemberStage,
+}
+
+/// How far a process that takes the place of another is.
+enum MemberStage {
+    /// It takes an address; what it hears when it has a wire.
+    Binding(Vec<u8>),
+    /// It opens its wire.
+    Opening,
+    /// It has one.
+    Open,
 }
 
 /// The way to a rank.
@@ -89,12 +102,16 @@ impl RankProcess {
     /// Creates a rank that was started with [`RankProcess::command`].
     pub(super) fn child(host: String, address: SocketAddrV4, mut child: Child) -> Self {
         let orders = child.stdin.take();
-        Self { host, address, link: RankLink::Child(child, orders) }
+        Self::new(host, address, RankLink::Child(child, orders))
     }
 
     /// Creates a rank behind `connection`.
     pub(super) fn remote(host: String, address: SocketAddrV4, connection: TcpStream) -> Self {
-        Self { host, address, link: RankLink::Remote(connection) }
+        Self::new(host, address, RankLink::Remote(connection))
+    }
+
+    const fn new(host: String, address: SocketAddrV4, link: RankLink) -> Self {
+        Self { host, address, link, incarnation: 0, stage: MemberStage::Open }
     }
 
     fn output(&mut self) -> Result<Box<dyn Read + Send>> {
@@ -113,6 +130,26 @@ impl RankProcess {
             RankLink::Child(_, Some(orders)) => orders.write_all(line),
             RankLink::Child(_, None) => Err(std::io::ErrorKind::BrokenPipe.into()),
             RankLink::Remote(connection) => connection.write_all(line),
+        }
+    }
+
+    /// Writes `line` when it has a wire.
+    fn write_or_keep(&mut self, line: &[u8]) -> std::io::Result<()> {
+        match &mut self.stage {
+            MemberStage::Binding(kept) => {
+                kept.extend_from_slice(line);
+                Ok(())
+            }
+            MemberStage::Opening | MemberStage::Open => self.write(line),
+        }
+    }
+
+    /// Ends its process if it is one of this machine. A connection stays open: the process behind
+    /// it ends its whole job when it is closed before the run is over.
+    fn discard(self) {
+        if let RankLink::Child(mut child, _) = self.link {
+            let _ = child.kill();
+            let _ = child.wait();
         }
     }
 
@@ -171,8 +208,9 @@ pub(super) fn ending(status: ExitStatus) -> String {
 /// What came of a rank, if anything did: a message, or how the rank ended.
 pub(crate) type RankEvent<S> = Option<(Rank, Result<S, String>)>;
 
-/// A line that a rank sent; `None` when its output closed.
-type RankLine = (Rank, Option<Vec<u8>>);
+/// A line that a rank sent, and the incarnation of the process that sent it; `None` when its output
+/// closed.
+type RankLine = (Rank, u32, Option<Vec<u8>>);
 
 /// The processes of all ranks of a run.
 pub(crate) struct RankProcesses {
@@ -188,8 +226,6 @@ pub(crate) struct RankProcesses {
     /// For those that are started again.
     lines_in: SyncSender<RankLine>,
     introduction: Option<Introduction>,
-    /// How often the process of a rank was started again.
-    restarts: BTreeMap<Rank, u32>,
 }
 
 /// What a rank hears before it has a wire.
@@ -198,6 +234,8 @@ struct Introduction {
     network: Network,
     plan: RemoteTransport,
     setup: Setup,
+    /// What the cards of its ranks are made for, if they have any.
+    job: Option<KeyScope>,
 }
 
 impl RankProcesses {
@@ -221,7 +259,6 @@ impl RankProcesses {
             interrupt,
             lines_in: sender,
             introduction: None,
-            restarts: BTreeMap::new(),
         }
     }
 
@@ -232,24 +269,24 @@ impl RankProcesses {
         network: Network,
         plan: &WirePlan,
         run: RunId,
-        job: Option<&KeyScope>,
+        job: Option<KeyScope>,
         interrupt: Interrupt,
     ) -> Result<Self> {
         let mut all = Self::new(members, interrupt);
         for (rank, member) in (0..).map(Rank).zip(&mut all.members) {
-            listen(rank, member.output()?, all.lines_in.clone());
+            listen((rank, 0), member.output()?, all.lines_in.clone());
         }
         for rank in all.ranks() {
             let address = all.members[rank.index()].address;
-            let request =
-                PortRequest { rank, session: run.session, address, network, far: plan.far };
+            let (session, far) = (run.session, plan.far);
+            let request = PortRequest { rank, session, address, network, far, incarnation: 0 };
             all.send::<()>(rank, &ToRank::Bind(request))?;
         }
         let mut peers = all.started(|message| match message {
             FromRank::Bound(location) => Some(location),
             _ => None,
         })?;
-        if let Some(job) = job {
+        if let Some(job) = &job {
             all.check_descriptions(job, &peers)?;
         }
         let choice = plan.choose(network, &peers, &|rank| all.name(rank))?;
@@ -268,6 +305,7 @@ impl RankProcesses {
             network,
             plan: plan.far,
             setup: setup.clone(),
+            job,
         });
         let setup = ToRank::<()>::Open(setup);
         for rank in all.ranks() {
@@ -293,33 +331,106 @@ impl RankProcesses {
         for (rank, card) in
             (0..).map(Rank).zip(peers).filter_map(|(rank, peer)| Some((rank, peer.card.as_ref()?)))
         {
-            job.check(rank, card)
+            job.check(rank, 0, card)
                 .with_context(|| format!("{} cannot take part", self.name(rank)))?;
         }
         Ok(())
     }
 
-    /// Puts `member`, a process that has just started, in the place of `rank`, whose process has
-    /// ended. What is sent to it next it hears when its wire is open.
+    /// Returns why no other process can take the place of that of `rank`, if none can.
+    pub(super) fn is_irreplaceable(&self, rank: Rank) -> Option<&'static str> {
+        if self.far != RemoteTransport::Udp {
+            return Some(
+                "no process takes the place of another in this job, whose ranks do not talk over UDP; with --wire udp it works",
+            );
+        }
+        let hosts = self.introduction.as_ref()?.setup.wire.hosts.as_ref()?;
+        let own = hosts.get(rank.index())?;
+        let shares = |other: &Rank| {
+            *other != rank
+                && !self.dead_ranks.contains(other)
+                && hosts.get(other.index()) == Some(own)
+        };
+        self.ranks().find(shares).map(|_| {
+            "it shares memory with a rank that lives, which knows no other process; with --wire udp it works"
+        })
+    }
+
+    /// Puts `member`, a process that has just started, in the place of that of `rank`. What is sent
+    /// to it next it hears when its wire is open, and what the one before still says is passed over.
     ///
     /// # Errors
-    /// The rank lives, or the new process is gone already.
+    /// There is no such rank.
     pub(super) fn restart(&mut self, rank: Rank, mut member: RankProcess) -> Result<()> {
-        let intro = self.introduction.as_ref().context("ranks that have not met")?;
-        if !self.dead_ranks.remove(&rank) {
-            bail!("{} is there; this is a defect of the program", self.name(rank));
+        let intro = self.introduction.as_mut().context("ranks that have not met")?;
+        let place = self.members.get_mut(rank.index()).context("no such rank")?;
+        // Whoever shared memory with the one before does not with this one.
+        if let Some(hosts) = &mut intro.setup.wire.hosts {
+            let unused = hosts.iter().max().map_or(0, |most| most + 1);
+            hosts.iter_mut().skip(rank.index()).take(1).for_each(|host| *host = unused);
         }
-        let restarts = self.restarts.entry(rank).or_default();
-        *restarts += 1;
-        let address = member.address;
-        let Introduction { session, network, plan, ref setup } = *intro;
-        let bind = PortRequest { rank, session, address, network, far: plan };
-        let mut setup = setup.clone();
-        setup.wire.incarnation = *restarts;
-        listen(rank, member.output()?, self.lines_in.clone());
-        *self.members.get_mut(rank.index()).context("no such rank")? = member;
-        self.send::<()>(rank, &ToRank::Bind(bind))?;
-        self.send::<()>(rank, &ToRank::Open(setup))
+        let incarnation = place.incarnation + 1;
+        let (address, far) = (member.address, intro.plan);
+        let Introduction { session, network, .. } = *intro;
+        let bind = PortRequest { rank, session, address, network, far, incarnation };
+        listen((rank, incarnation), member.output()?, self.lines_in.clone());
+        // An end of it is noticed like any other.
+        let _ = member.write(&line_of(&ToRank::<()>::Bind(bind))?);
+        (member.incarnation, member.stage) = (incarnation, MemberStage::Binding(Vec::new()));
+        std::mem::replace(place, member).discard();
+        self.dead_ranks.remove(&rank);
+        Ok(())
+    }
+
+    fn is_open(&self, rank: Rank) -> bool {
+        let member = self.members.get(rank.index());
+        member.is_none_or(|member| matches!(member.stage, MemberStage::Open))
+    }
+
+    /// Takes what the new process of `rank` says before its wire is open.
+    fn bring_in<S>(&mut self, rank: Rank, message: FromRank<S>) -> Result<()> {
+        match message {
+            FromRank::Bound(location) => self.introduce(rank, location),
+            FromRank::Ready(_) => {
+                let member = self.members.get_mut(rank.index()).context("no such rank")?;
+                member.stage = MemberStage::Open;
+                Ok(())
+            }
+            FromRank::Failed(sentence) => bail!("{sentence}"),
+            FromRank::Time(_) | FromRank::Response(_) | FromRank::Ended(_) => {
+                bail!("it says something else than where it is")
+            }
+        }
+    }
+
+    /// Tells the others that the new process of `rank` is at `location`, and it where they are.
+    fn introduce(&mut self, rank: Rank, mut location: EndLocation) -> Result<()> {
+        let intro = self.introduction.as_mut().context("ranks that have not met")?;
+        let incarnation = self.members.get(rank.index()).map_or(0, |member| member.incarnation);
+        if let (Some(job), Some(card)) = (&intro.job, &location.card) {
+            job.check(rank, incarnation, card)?;
+        }
+        location.keep(self.far);
+        let place = intro.setup.wire.peers.get_mut(rank.index()).context("no such rank")?;
+        let has_moved = place.address != location.address || location.card.is_some();
+        *place = location.clone();
+        let mut setup = intro.setup.clone();
+        setup.wire.incarnation = incarnation;
+        if has_moved {
+            let moved = line_of(&ToRank::<()>::Moved { rank, location })?;
+            let others = (0..).map(Rank).zip(&mut self.members).filter(|(other, member)| {
+                *other != rank && !matches!(member.stage, MemberStage::Binding(_))
+            });
+            // One that is gone needs not know.
+            others.for_each(|(_, member)| drop(member.write(&moved)));
+        }
+        let member = self.members.get_mut(rank.index()).context("no such rank")?;
+        let stage = std::mem::replace(&mut member.stage, MemberStage::Opening);
+        let _ = member.write(&line_of(&ToRank::<()>::Open(setup))?);
+        if let MemberStage::Binding(kept) = stage {
+            let _ = member.write(&kept);
+        }
+        Ok(())
     }
 
     /// Returns the conversation of the mechanism that they were started for.
@@ -364,7 +475,7 @@ impl RankProcesses {
     pub(super) fn send<R: Serialize>(&mut self, rank: Rank, message: &ToRank<R>) -> Result<()> {
         let line = line_of(message)?;
         let member = self.members.get_mut(rank.index()).context("no such rank")?;
-        if member.write(&line).is_err() {
+        if member.write_or_keep(&line).is_err() {
             return Err(self.silence(rank));
         }
         Ok(())
@@ -374,7 +485,7 @@ impl RankProcesses {
     pub(super) fn try_send<R: Serialize>(&mut self, rank: Rank, message: &ToRank<R>) -> Result<()> {
         let line = line_of(message)?;
         if let Some(member) = self.members.get_mut(rank.index()) {
-            let _ = member.write(&line);
+            let _ = member.write_or_keep(&line);
         }
         Ok(())
     }
@@ -438,14 +549,26 @@ impl RankProcesses {
             bail!("all ranks are gone");
         }
         let (rank, line) = match self.lines.recv_timeout(patience) {
-            Ok((rank, _)) if self.dead_ranks.contains(&rank) => return Ok(None),
-            Ok(line) => line,
+            Ok((rank, incarnation, line)) => {
+                let is_of_now = self
+                    .members
+                    .get(rank.index())
+                    .is_some_and(|member| member.incarnation == incarnation);
+                if !is_of_now || self.dead_ranks.contains(&rank) {
+                    return Ok(None);
+                }
+                (rank, line)
+            }
             Err(RecvTimeoutError::Timeout) => return Ok(None),
             Err(RecvTimeoutError::Disconnected) => bail!("all ranks are gone"),
         };
         let how = match line.as_deref().map(serde_json::from_slice) {
-            Some(Ok(FromRank::Failed(sentence))) => return Err(self.refusal(rank, &sentence)),
             Some(Ok(FromRank::Ended(how))) => how,
+            Some(Ok(message)) if !self.is_open(rank) => match self.bring_in(rank, message) {
+                Ok(()) => return Ok(None),
+                Err(error) => format!("cannot take part: {error:#}"),
+            },
+            Some(Ok(FromRank::Failed(sentence))) => return Err(self.refusal(rank, &sentence)),
             Some(Ok(message)) => return Ok(Some((rank, Ok(message)))),
             Some(Err(_)) => return Ok(None),
             None => {
@@ -537,15 +660,20 @@ fn classes_of(facts: &Ready) -> String {
     fates.join("; ")
 }
 
-/// Reads a rank's lines on a thread of their own until its output closes.
-fn listen(rank: Rank, output: Box<dyn Read + Send>, sender: SyncSender<RankLine>) {
+/// Reads the lines of a rank's process on a thread of their own until its output closes.
+fn listen(
+    (rank, incarnation): (Rank, u32),
+    output: Box<dyn Read + Send>,
+    sender: SyncSender<RankLine>,
+) {
     thread::spawn(move || {
         let mut output = BufReader::new(output);
         loop {
             let mut line = Vec::new();
             let is_over =
                 output.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).unwrap_or(0) == 0;
-            if sender.send((rank, (!is_over).then_some(line))).is_err() || is_over {
+            let line = (!is_over).then_some(line);
+            if sender.send((rank, incarnation, line)).is_err() || is_over {
                 return;
             }
         }
@@ -560,6 +688,7 @@ impl Drop for RankProcesses {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -577,11 +706,89 @@ mod tests {
         }
     }
 
+    /// Returns both ends of a connection: the coordinator's member, and what its rank has.
+    fn member(host: &str) -> (RankProcess, BufReader<TcpStream>) {
+        let address = (Ipv4Addr::LOCALHOST, 0);
+        let listener = TcpListener::bind(address).expect("a port");
+        let far = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        far.set_read_timeout(Some(START_PATIENCE)).expect("a limit");
+        let near = listener.accept().expect("it came").0;
+        let member = RankProcess::remote(host.to_owned(), SocketAddrV4::new(address.0, 0), near);
+        (member, BufReader::new(far))
+    }
+
+    /// Returns what a rank hears next.
+    fn heard(rank: &mut BufReader<TcpStream>) -> ToRank<IgnoredAny> {
+        let mut line = String::new();
+        rank.read_line(&mut line).expect("a line");
+        serde_json::from_str(&line).expect("a message")
+    }
+
+    /// Returns where a rank is whose port is this.
+    fn at(port: u16) -> EndLocation {
+        let address = Some(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
+        EndLocation { address, ..EndLocation::default() }
+    }
+
+    fn wire_setup() -> WireSetup {
+        WireSetup {
+            far: RemoteTransport::Udp,
+            hosts: Some(vec![0, 0]),
+            peers: vec![at(1), at(2)],
+            need: WireNeeds::Writes,
+            incarnation: 0,
+        }
+    }
+
+    #[test]
+    fn restart__others_hear_where_the_new_process_is_and_nothing_of_the_one_before_counts() {
+        let [(other, mut other_end), (before, before_end), (member, mut end)] =
+            ["h0", "h1", "h2"].map(member);
+        let interrupt = Interrupt::listen().expect("signals");
+        let mut all = RankProcesses::new(vec![other, before], interrupt);
+        for (rank, member) in (0..).map(Rank).zip(&mut all.members) {
+            listen((rank, 0), member.output().expect("an output"), all.lines_in.clone());
+        }
+        let setup = Setup { seed: 1, mechanism: "echo".to_owned(), wire: wire_setup() };
+        let (network, plan) = (Network::Machine, RemoteTransport::Udp);
+        all.introduction = Some(Introduction { session: 7, network, plan, setup, job: None });
+        all.far = RemoteTransport::Udp;
+        assert!(all.is_irreplaceable(Rank(1)).is_some(), "it shares memory with one that lives");
+        all.restart(Rank(1), member).expect("it takes the place");
+        all.send(Rank(1), &ToRank::Request(3)).expect("it is kept");
+        let ToRank::Bind(bind) = heard(&mut end) else { panic!("no address first") };
+        assert_eq!((bind.rank, bind.session, bind.incarnation), (Rank(1), 7, 1));
+        drop(before_end);
+        let bound = serde_json::to_string(&FromRank::<()>::Bound(at(3))).expect("JSON");
+        writeln!(end.get_mut(), "{bound}").expect("said");
+        let until = Instant::now() + START_PATIENCE;
+        while !matches!(all.members[1].stage, MemberStage::Opening) {
+            let heard = all.poll_or_end::<IgnoredAny>(LOOK_EVERY).expect("no interrupt");
+            assert!(heard.is_none() && Instant::now() < until, "{:?}", heard.map(|it| it.0));
+        }
+        let ToRank::Moved { rank, location } = heard(&mut other_end) else { panic!("no move") };
+        assert_eq!((rank, location.address), (Rank(1), at(3).address));
+        let ToRank::Open(setup) = heard(&mut end) else { panic!("no setup") };
+        assert_eq!(setup.wire.peers[1].address, at(3).address);
+        assert_eq!((setup.wire.incarnation, setup.wire.hosts), (1, Some(vec![0, 1])));
+        assert!(matches!(heard(&mut end), ToRank::Request(_)), "what was kept comes behind");
+        let failed = FromRank::<()>::Failed("no port".to_owned());
+        writeln!(end.get_mut(), "{}", serde_json::to_string(&failed).expect("JSON")).expect("said");
+        let ended = loop {
+            if let Some(ended) = all.poll_or_end::<IgnoredAny>(LOOK_EVERY).expect("no refusal") {
+                break ended;
+            }
+        };
+        assert_eq!(ended.0, Rank(1));
+        assert_eq!(ended.1.err().as_deref(), Some("cannot take part: no port"));
+        assert_eq!(all.is_irreplaceable(Rank(1)), None, "nobody shares memory with it any more");
+    }
+
     #[test]
     fn listen__no_more_is_taken_from_a_rank_than_is_heard() {
         let (taken, (sender, lines)) = (Arc::new(AtomicU64::new(0)), sync_channel(LINES_MAX));
-        listen(Rank(0), Box::new(Talkative(taken.clone())), sender);
-        let heard = lines.recv().expect("a line").1.expect("no end").len();
+        listen((Rank(0), 0), Box::new(Talkative(taken.clone())), sender);
+        let heard = lines.recv().expect("a line").2.expect("no end").len();
         // Time for the other thread to take more, if it would.
         (0..20_000).for_each(|_| thread::yield_now());
         let ahead = taken.load(Ordering::Relaxed) - heard as u64;

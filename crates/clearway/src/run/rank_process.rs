@@ -16,7 +16,7 @@ use clearway_proto::wire::SHORT_HEAD;
 use clearway_runtime::clock;
 use clearway_runtime::keys::{self, JobSecret, RankKeyPair};
 use clearway_runtime::waiting::Waitable;
-use clearway_wires::{Network, OpenWire, PortRequest, RankPort, grant_name};
+use clearway_wires::{Network, OpenWire, PeerMover, PortRequest, RankPort, grant_name};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
@@ -98,7 +98,8 @@ pub(crate) fn main(
             )
         })?;
         let ready = ready(&opened);
-        serve(RankContext { wire: opened.wire, seed: setup.seed, ready, input })
+        let OpenWire { wire, mover, .. } = opened;
+        serve(RankContext { wire, mover, seed: setup.seed, ready, input })
     });
     served.or_else(|error| refuse(&error))
 }
@@ -114,7 +115,7 @@ fn identity(bind: &PortRequest) -> Result<Option<RankKeyPair>> {
         _ => return Ok(None),
     };
     let secret = Some(JobSecret::new(secret.into_bytes())?);
-    let job = keys::KeyScope { session: bind.session, epoch: 0, secret };
+    let job = keys::KeyScope { session: bind.session, epoch: bind.incarnation, secret };
     Ok(Some(RankKeyPair::new(bind.rank, job)?))
 }
 
@@ -138,6 +139,7 @@ pub(crate) type ServeRank = fn(RankContext) -> Result<Exit>;
 pub(crate) struct RankContext {
     pub(crate) wire: Box<dyn Waitable + Send>,
     pub(crate) seed: u64,
+    mover: PeerMover,
     ready: Ready,
     input: CoordinatorInput,
 }
@@ -149,7 +151,8 @@ impl RankContext {
     /// The coordinator is gone.
     pub(crate) fn begin<P: Protocol>(self) -> Result<(Box<dyn Waitable + Send>, Requests<P>)> {
         send_line(&FromRank::<()>::Ready(self.ready))?;
-        Ok((self.wire, Requests { input: self.input, protocol: PhantomData }))
+        let Self { wire, mover, input, .. } = self;
+        Ok((wire, Requests { input, mover, protocol: PhantomData }))
     }
 }
 
@@ -167,6 +170,7 @@ fn ready(opened: &OpenWire) -> Ready {
 /// The coordinator as a rank sees it: requests come in, responses go out.
 pub(crate) struct Requests<P> {
     input: CoordinatorInput,
+    mover: PeerMover,
     protocol: PhantomData<P>,
 }
 
@@ -182,7 +186,7 @@ impl<P: Protocol> Requests<P> {
     pub(crate) fn next(&mut self) -> Result<Option<Incoming<P::Request>>> {
         loop {
             match self.input.next()? {
-                Some(message) => match incoming(message) {
+                Some(message) => match incoming(message, &self.mover) {
                     Some(Some(incoming)) => return Ok(Some(incoming)),
                     Some(None) => {}
                     None => return Ok(None),
@@ -200,7 +204,7 @@ impl<P: Protocol> Requests<P> {
         }
         let mut all = Vec::new();
         while let Some(line) = self.input.lines.next() {
-            all.extend(incoming(serde_json::from_str(&line).ok()?)?);
+            all.extend(incoming(serde_json::from_str(&line).ok()?, &self.mover)?);
         }
         Some(all)
     }
@@ -227,13 +231,18 @@ pub(crate) fn respond<P: Protocol>(response: P::Response) -> Result<()> {
     send_line(&FromRank::Response(response))
 }
 
-/// Returns what `message` is for the mechanism: a question for the time is answered here
-/// (`Some(None)`); `None` is no message of a coordinator to a rank that is ready.
-fn incoming<R>(message: ToRank<R>) -> Option<Option<Incoming<R>>> {
+/// Returns what `message` is for the mechanism: a question for the time is answered here, and the
+/// wire hears from here of peers that moved (`Some(None)`); `None` is no message of a coordinator to
+/// a rank that is ready.
+fn incoming<R>(message: ToRank<R>, mover: &PeerMover) -> Option<Option<Incoming<R>>> {
     match message {
         ToRank::Request(request) => Some(Some(Incoming::Request(request))),
         ToRank::Leave => Some(Some(Incoming::Leave)),
         ToRank::Time => send_line(&FromRank::<()>::Time(clock::now())).ok().map(|()| None),
+        ToRank::Moved { rank, location } => {
+            mover.announce(rank, location);
+            Some(None)
+        }
         ToRank::Bind(_) | ToRank::Open(_) => None,
     }
 }

@@ -70,8 +70,6 @@ impl<'a, P: Protocol> Session<'a, P> {
     pub(crate) fn poll(&mut self, patience: Duration) -> Result<RankEvent<P::Response>> {
         match self.processes.poll_or_end(patience)? {
             Some((rank, Ok(FromRank::Response(response)))) => Ok(Some((rank, Ok(response)))),
-            // A rank that was started again.
-            Some((_, Ok(FromRank::Bound(_) | FromRank::Ready(_)))) => Ok(None),
             Some((_, Ok(_))) => bail!("{RESPONSE}"),
             Some((rank, Err(how))) => Ok(Some((rank, Err(how)))),
             None => Ok(None),

@@ -25,6 +25,7 @@ mod scraped;
 mod setup_node;
 mod staging;
 mod timeslice;
+mod timeslice_joins;
 mod timeslice_ranks;
 mod timeslice_restarts;
 mod timeslice_slices;

@@ -18,7 +18,7 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use super::print;
-use crate::mechanism::timeslice::{consume, watch};
+use crate::mechanism::timeslice::{consume, credential_text, join_run, watch};
 use crate::run::exit::Exit;
 use achievable::AchievableFlags;
 use build::BuildFlags;
@@ -26,7 +26,7 @@ use compare::CompareFlags;
 
 /// Timeslice building.
 #[derive(Debug, Subcommand)]
-#[command(subcommand_value_name = "compare|build|achievable|watch|consume")]
+#[command(subcommand_value_name = "compare|build|achievable|watch|join|consume")]
 pub(crate) enum TimesliceCommand {
     /// Compare schedules for a time, on a simulated fabric, in a lab or across a job.
     ///
@@ -49,6 +49,29 @@ pub(crate) enum TimesliceCommand {
         #[arg(long, value_name = "PATH")]
         remote_program: Option<PathBuf>,
     },
+    /// Replace a rank that died: become that rank of a run of a job, on this host, until the run is
+    /// over.
+    ///
+    /// Works for jobs whose ranks talk over UDP (--wire udp). Inputs read their source on this host,
+    /// and builders write their archive here, in the directory where this is run. Ends with 0 when
+    /// the run is over; with 2 when the run has no such rank; and with 1 and one sentence when there
+    /// is no such run, it has another key or is of another version, the rank is alive, or the rank
+    /// dies again.
+    Join {
+        /// The run's name, as it says it when it begins; with `@HOST` behind it where another host
+        /// conducts it, which ssh must reach.
+        #[arg(value_name = "JOB[@HOST]")]
+        job: String,
+        /// The rank to become [default: the first one that died].
+        #[arg(long, value_name = "RANK")]
+        rank: Option<u32>,
+        /// Where this program is on that host [default: where it is here].
+        #[arg(long, value_name = "PATH")]
+        remote_program: Option<PathBuf>,
+    },
+    /// Say what a process needs to join a run; for the program itself.
+    #[command(hide = true)]
+    Credential { job: String },
     /// Take timeslices from a builder of this host (`--sink consumer:SOCKET`) and look at every
     /// microslice.
     Consume {
@@ -68,6 +91,13 @@ pub(super) fn command(command: &TimesliceCommand) -> Result<Exit> {
         TimesliceCommand::Achievable(flags) => achievable::command(flags),
         TimesliceCommand::Watch { job, remote_program } => {
             watch(job, remote_program.as_deref(), &mut |text| print(text))
+        }
+        TimesliceCommand::Join { job, rank, remote_program } => {
+            join_run(job, *rank, remote_program.as_deref())
+        }
+        TimesliceCommand::Credential { job } => {
+            print(&credential_text(job)?)?;
+            Ok(Exit::Good)
         }
         TimesliceCommand::Consume { socket, to } => {
             print(&consume(socket, to.as_deref())?)?;

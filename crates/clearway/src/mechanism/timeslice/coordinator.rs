@@ -37,6 +37,7 @@ use clearway_proto::timeslice::Policy;
 use self::origin::FirstStarts;
 use super::SeedRun;
 use super::count::{RunCounts, RunLength};
+use super::join::KeptCredential;
 use super::ledger::{BuilderEntry, BuilderReports, LedgerEntry, add_built};
 use super::losses::LossRow;
 use super::messages::{
@@ -211,6 +212,8 @@ struct TimesliceCoordinator<'a> {
     plan: &'a TimeslicePlan,
     task: &'a TimesliceTask,
     board: StatusBoard,
+    /// Where processes find the way into a job.
+    _credential: Option<KeptCredential>,
     runs: u32,
     /// The stretch of time of the first timeslice of this run, where it is cut by time.
     origin: Option<u64>,
@@ -241,12 +244,17 @@ impl<'a> TimesliceCoordinator<'a> {
         restart::check(venue, plan)?;
         let ranks = venue.processes();
         let board = StatusBoard::open(&task.job, ranks.hosts(), metrics.clone());
+        let credential = venue.credential().map(|own| KeptCredential::write(&task.job, own));
+        let _credential = credential.and_then(|kept| {
+            kept.map_err(|why| eprintln!("clearway: nobody can join this run: {why:#}")).ok()
+        });
         let (dead_ranks, unfinished) = (BTreeSet::new(), BTreeMap::new());
         Ok(Self {
             venue,
             plan,
             task,
             board,
+            _credential,
             runs: 0,
             origin: None,
             dead_ranks,
@@ -333,6 +341,9 @@ impl<'a> TimesliceCoordinator<'a> {
                 } else {
                     self.request(rank, TimesliceRequest::from_action(wanted))?;
                 }
+            }
+            if self.admit_newcomer(&mut run_progress, &mut count)? {
+                moved = Instant::now();
             }
             match self.next_response(run_progress.patience(LOOK_EVERY))? {
                 Some((rank, Ok(said))) => {

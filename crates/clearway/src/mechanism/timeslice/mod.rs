@@ -21,6 +21,7 @@ mod count;
 mod figures;
 mod gantt;
 mod input_buffer;
+mod join;
 mod ledger;
 mod losses;
 mod messages;
@@ -57,6 +58,7 @@ pub(crate) use achievable::{
 pub(crate) use consumer::consume;
 pub(crate) use coordinator::{TimesliceTask, build, compare};
 pub(crate) use figures::figures;
+pub(crate) use join::{credential_text, join_run};
 pub(crate) use messages::{
     BuildSpec, MadeMicroslices, SinkKind, SourceKind, TimesliceProtocol, mean_length,
 };

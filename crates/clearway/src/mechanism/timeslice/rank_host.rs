@@ -418,21 +418,9 @@ impl<'a> RunningBuild<'a> {
     fn conclude(&mut self) {
         match &mut self.part {
             TimesliceRole::Builder(output) => output.end(),
-            TimesliceRole::Input(input_buffer) => {
-                let account = TimesliceResult {
-                    cut: input_buffer.cut,
-                    source: input_buffer.account(),
-                    ..TimesliceResult::default()
-                };
-                self.respond(TimesliceResponse::Done(Box::new(account)));
-            }
-            TimesliceRole::Same(_) | TimesliceRole::Endless { .. } => {
-                self.respond(TimesliceResponse::Done(Box::default()))
-            }
-            // A rank that retires at the end says it once more when it is out.
-            TimesliceRole::Discard { account } => {
-                let account = account.clone();
-                self.respond(TimesliceResponse::Done(Box::new(account)));
+            part => {
+                let result = part.result();
+                self.respond(TimesliceResponse::Done(Box::new(result)));
             }
         }
     }

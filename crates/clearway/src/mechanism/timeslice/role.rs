@@ -87,6 +87,23 @@ impl TimesliceRole {
     }
 }
 
+impl TimesliceRole {
+    /// Returns what a rank has done without a sink, as often as it is asked: one that retires at the
+    /// end says it when it has ended, and again when it is out.
+    pub(super) fn result(&self) -> TimesliceResult {
+        match self {
+            Self::Input(input_buffer) => TimesliceResult {
+                cut: input_buffer.cut,
+                source: input_buffer.account(),
+                ..TimesliceResult::default()
+            },
+            Self::Discard { account } => account.clone(),
+            // What a builder has is at its sink.
+            Self::Same(_) | Self::Endless { .. } | Self::Builder(_) => TimesliceResult::default(),
+        }
+    }
+}
+
 /// Gives one span again and again, as often as rings can ask for it.
 pub(super) struct RepeatedSpan {
     span: Span,
@@ -165,4 +182,20 @@ fn builder(assignment: &TimesliceAssignment, place: usize) -> Result<TimesliceRo
             TimesliceRole::Builder(Box::new(BuilderOutput::open(sink, place as u64, feed.slices)?))
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    //! What ranks without a sink say at the end.
+
+    use super::*;
+
+    #[test]
+    fn result__a_builder_that_retires_at_the_end_says_the_same_when_it_is_out() {
+        let mut account = TimesliceResult::default();
+        (0..3).for_each(|timeslice| account.take(timeslice));
+        let role = TimesliceRole::Discard { account };
+        let counts = [role.result(), role.result()].map(|said| said.taken.count());
+        assert_eq!(counts, [3, 3], "who hears both keeps the later one");
+    }
 }

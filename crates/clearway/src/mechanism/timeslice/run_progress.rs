@@ -16,6 +16,7 @@ use super::losses::{BuilderWait, LossTimeline};
 use super::messages::{TimesliceProgress, TimesliceResult};
 use super::plan::TimeslicePlan;
 use super::scheduled_change::{DetectionTimes, ScheduledAction, ScheduledChange};
+use crate::run::job::JoinRefusal;
 
 /// How long a rank may say that it is helpless before the run ends: it may be the one that is out,
 /// and the others say so.
@@ -320,11 +321,46 @@ impl RunProgress {
         self.out.get(&rank).is_some_and(|death| death.how.is_some() && !death.is_restarting)
     }
 
-    /// Notes that the process of `rank`, which has ended, is started again, and that `archive` has
-    /// what the one before had built; returns how often that was done.
-    pub(super) fn restart(&mut self, rank: Rank, archive: Option<String>) -> u32 {
+    /// Returns the rank whose place a process gets that wants to be `wanted`, or any that died;
+    /// `name` is a rank's for a person.
+    pub(super) fn vacancy(
+        &self,
+        wanted: Option<Rank>,
+        name: &dyn Fn(Rank) -> String,
+    ) -> Result<Rank, JoinRefusal> {
+        let now = |sentence: String| Err(JoinRefusal::Now(sentence));
+        if let Some(rank) = wanted.filter(|rank| rank.0 >= self.ranks) {
+            let last = self.ranks.saturating_sub(1);
+            let sentence =
+                format!("there is no rank {rank} in this run, whose ranks are 0 to {last}");
+            return Err(JoinRefusal::Never(sentence));
+        }
+        if self.held || self.end.is_some() {
+            return now("the run is about to end and takes nobody in any more".to_owned());
+        }
+        let is_free = |death: &&RankLoss| {
+            !death.is_retired && !death.is_restarting && !self.was_restarted(death.rank)
+        };
+        let Some(rank) = wanted else {
+            let free = self.deaths().find(is_free).map(|death| death.rank);
+            let none = "no rank of this run has died, or all that have are replaced".to_owned();
+            return free.ok_or(JoinRefusal::Now(none));
+        };
+        let why = match self.out.get(&rank) {
+            None => "is alive; only a rank that has died is replaced",
+            Some(death) if death.is_retired => "has retired; only a rank that has died is replaced",
+            Some(death) if death.is_restarting => "is being replaced by another process",
+            Some(_) if self.was_restarted(rank) => "was replaced already; that works once in a run",
+            Some(_) => return Ok(rank),
+        };
+        now(format!("{} {why}", name(rank)))
+    }
+
+    /// Notes that the process of `rank`, which was called `name`, is another one, and that `archive`
+    /// has what the one before had built; returns how often that was done.
+    pub(super) fn restart(&mut self, rank: Rank, name: String, archive: Option<String>) -> u32 {
         if let Some(death) = self.out.get_mut(&rank) {
-            (death.is_restarting, death.archive) = (true, archive);
+            (death.is_restarting, death.name, death.archive) = (true, name, archive);
         }
         self.lost.restart(rank.0);
         let restarts = self.restarts.entry(rank).or_default();
@@ -449,6 +485,36 @@ mod tests {
     fn run_progress(changes: Vec<ScheduledChange>) -> RunProgress {
         let plan = TimeslicePlan { changes, ..TimeslicePlan::sample() };
         RunProgress::new(&plan, Policy::Token, Nanos::ZERO)
+    }
+
+    fn vacancy(run_progress: &RunProgress, wanted: Option<u32>) -> Result<u32, String> {
+        let given = run_progress.vacancy(wanted.map(Rank), &|rank| format!("rank {rank}"));
+        given.map(|rank| rank.0).map_err(|(JoinRefusal::Now(why) | JoinRefusal::Never(why))| why)
+    }
+
+    #[test]
+    fn vacancy__is_of_a_rank_that_died_and_was_not_replaced_before() {
+        let mut run_progress = run_progress(ScheduledChange::by_time(&[], &[at(3, 0)], &[]));
+        assert!(vacancy(&run_progress, None).is_err_and(|why| why.contains("has died")));
+        assert!(vacancy(&run_progress, Some(1)).is_err_and(|why| why.contains("rank 1 is alive")));
+        assert!(vacancy(&run_progress, Some(4)).is_err_and(|why| why.contains("are 0 to 3")));
+        // The others say that it is out, and its connection is there: a host without power.
+        assert!(run_progress.note_loss_known(Rank(1), Rank(0), 1));
+        assert_eq!([vacancy(&run_progress, None), vacancy(&run_progress, Some(1))], [Ok(1), Ok(1)]);
+        assert_eq!(run_progress.next_change(), Some((Rank(3), ScheduledAction::Retirement)));
+        run_progress.note_loss_known(Rank(3), Rank(0), 2);
+        assert!(vacancy(&run_progress, Some(3)).is_err_and(|why| why.contains("has retired")));
+        run_progress.restart(Rank(1), "rank 1".to_owned(), None);
+        let sentence = "is being replaced by another process";
+        assert!(vacancy(&run_progress, Some(1)).is_err_and(|why| why.contains(sentence)));
+        assert!(run_progress.join(Rank(1), 3));
+        run_progress.rank_died(Rank(1), "ended".to_owned());
+        assert!(vacancy(&run_progress, Some(1)).is_err_and(|why| why.contains("once in a run")));
+        assert!(vacancy(&run_progress, None).is_err());
+        run_progress.rank_died(Rank(2), "ended".to_owned());
+        assert_eq!(vacancy(&run_progress, None), Ok(2));
+        run_progress.end = Some(9);
+        assert!(vacancy(&run_progress, None).is_err_and(|why| why.contains("about to end")));
     }
 
     #[test]
@@ -599,7 +665,7 @@ mod tests {
         assert!(run_progress.join(Rank(1), 3));
         assert!(run_progress.rank_died(Rank(3), "ended".to_owned()));
         assert_eq!(run_progress.next_change(), Some((Rank(3), ScheduledAction::Return)));
-        assert_eq!(run_progress.restart(Rank(3), Some("a".to_owned())), 1);
+        assert_eq!(run_progress.restart(Rank(3), "b".to_owned(), Some("a".to_owned())), 1);
         assert!(run_progress.is_restarting(Rank(3)) && !run_progress.is_awaited(Rank(3)));
         assert!(!run_progress.note_loss_known(Rank(1), Rank(3), 2), "it was back long before");
         assert!(run_progress.is_there(Rank(1)));

@@ -13,11 +13,11 @@ use std::fmt::Write as _;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::stats::Histogram;
 use clearway_proto::timeslice::{Cause, Policy, TimesliceRecord};
@@ -39,6 +39,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a host may take to answer ssh, which may have to ask a name server or two.
 const SSH_PATIENCE: Duration = Duration::from_secs(30);
+/// What the file of a board is called, before the name of its run.
+const KIND: &str = "timeslice";
 /// A rank that did less than this part of what the median did is a straggler.
 const STRAGGLER: f64 = 0.9;
 
@@ -134,7 +136,8 @@ impl RankActivity {
 impl StatusBoard {
     /// Creates a board for `job`, whose ranks have these names. What they say is added to `sums`.
     pub(super) fn open(job: &str, names: Vec<String>, sums: TimesliceMetrics) -> Self {
-        let path = directory().and_then(|directory| path_of(&directory, job)).map_err(|why| {
+        let path = directory().and_then(|directory| path_of(&directory, KIND, job));
+        let path = path.map_err(|why| {
             eprintln!("clearway: nobody can watch this run: {why:#}");
         });
         let now = Instant::now();
@@ -176,6 +179,13 @@ impl StatusBoard {
         if self.out.insert(rank, how.to_owned()).is_none() {
             self.sums.lock().lose(self.policy, rank);
             self.note_ranks();
+        }
+    }
+
+    /// Notes that `rank` is on `host` now.
+    pub(super) fn move_rank(&mut self, rank: Rank, host: &str) {
+        if let Some(name) = self.names.get_mut(rank.index()) {
+            host.clone_into(name);
         }
     }
 
@@ -279,14 +289,14 @@ fn replace(path: &Path, state: &BoardState) -> Result<()> {
 }
 
 /// Returns where boards can be, best first: a launcher may keep from its ranks what a login sets.
-fn directories() -> impl Iterator<Item = PathBuf> {
+pub(super) fn directories() -> impl Iterator<Item = PathBuf> {
     let runtime =
         std::env::var_os("XDG_RUNTIME_DIR").map(|runtime| PathBuf::from(runtime).join("clearway"));
     runtime.into_iter().chain([PathBuf::from(format!("/tmp/clearway-{}", Uid::effective()))])
 }
 
 /// Returns the first directory of boards that there is, or can be made.
-fn directory() -> Result<PathBuf> {
+pub(super) fn directory() -> Result<PathBuf> {
     let mut last = Ok(PathBuf::new());
     for path in directories() {
         last = made(path);
@@ -311,11 +321,12 @@ fn made(path: PathBuf) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn path_of(directory: &Path, job: &str) -> Result<PathBuf> {
+/// Returns where the file of this `kind` of `job` is in `directory`.
+pub(super) fn path_of(directory: &Path, kind: &str, job: &str) -> Result<PathBuf> {
     if job.is_empty() || !is_plain(job) {
         bail!("`{job}` is no name of a run; letters, digits, `-`, `_` and `.` make one");
     }
-    Ok(directory.join(format!("timeslice-{job}")))
+    Ok(directory.join(format!("{kind}-{job}")))
 }
 
 /// Returns whether no shell and no directory takes `name` for more than it is.
@@ -333,16 +344,32 @@ pub(crate) fn watch(
     program: Option<&Path>,
     show: &mut dyn FnMut(&str) -> Result<()>,
 ) -> Result<Exit> {
-    let own = host_name()?;
-    match job.split_once('@') {
-        Some((job, host)) if own != host => watch_there(job, host, program),
-        here => watch_here(here.map_or(job, |(job, _)| job), show),
+    match place_of(job)? {
+        RunLocation::Here(name) => watch_here(name, show),
+        RunLocation::There(name, host) => watch_there(name, host, program),
     }
 }
 
+/// Where a run is coordinated, and its name there.
+pub(super) enum RunLocation<'a> {
+    Here(&'a str),
+    /// On the host behind it.
+    There(&'a str, &'a str),
+}
+
+/// Returns where `job`, a name or `NAME@HOST`, is.
+pub(super) fn place_of(job: &str) -> Result<RunLocation<'_>> {
+    let own = host_name()?;
+    Ok(match job.split_once('@') {
+        Some((job, host)) if own != host => RunLocation::There(job, host),
+        here => RunLocation::Here(here.map_or(job, |(job, _)| job)),
+    })
+}
+
 fn watch_here(job: &str, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<Exit> {
-    let paths =
-        directories().map(|directory| path_of(&directory, job)).collect::<Result<Vec<_>>>()?;
+    let paths = directories()
+        .map(|directory| path_of(&directory, KIND, job))
+        .collect::<Result<Vec<_>>>()?;
     let read = |path: &PathBuf| serde_json::from_slice::<BoardState>(&fs::read(path).ok()?).ok();
     let mut last: Option<BoardState> = None;
     loop {
@@ -364,29 +391,51 @@ fn watch_here(job: &str, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<Exi
 
 /// Lets the same program on `host` show it. What it says, and what ssh says, is said here.
 fn watch_there(job: &str, host: &str, program: Option<&Path>) -> Result<Exit> {
-    path_of(Path::new(""), job)?;
+    path_of(Path::new(""), KIND, job)?;
+    let (mut ssh, program) = remote_command(&format!("timeslice watch {job}"), host, program)?;
+    let status = ssh.status().context("ssh, which reaches other hosts, cannot be started")?;
+    match remote_failure(status, host, &program) {
+        Some(error) => Err(error),
+        None if status.success() => Ok(Exit::Good),
+        None => Ok(Exit::Failed),
+    }
+}
+
+/// Returns the ssh that runs `program` with `words` on `host`, and where the program is there.
+pub(super) fn remote_command(
+    words: &str,
+    host: &str,
+    program: Option<&Path>,
+) -> Result<(Command, String)> {
     if host.is_empty() || host.starts_with('-') || !is_plain(host) {
         bail!("`{host}` is no name of a host");
     }
     let program = program.map_or_else(std::env::current_exe, |program| Ok(program.to_owned()));
     let program = program.context("the path of this program")?.display().to_string();
-    let line = format!("exec {} timeslice watch {job}", quoted(&program));
+    let line = format!("exec {} {words}", quoted(&program));
     let mut ssh = ssh_command("ssh", SSH_PATIENCE);
-    let status = ssh.args([host, &line]).stdin(Stdio::null()).status();
-    let status = status.context("ssh, which reaches other hosts, cannot be started")?;
+    ssh.args([host, &line]).stdin(Stdio::null());
+    Ok((ssh, program))
+}
+
+/// Returns why `program` was not run on `host` at all, if ssh ended with `status` because of that.
+pub(super) fn remote_failure(
+    status: ExitStatus,
+    host: &str,
+    program: &str,
+) -> Option<anyhow::Error> {
     match ExitReason::from_status(status) {
-        _ if status.success() => Ok(Exit::Good),
-        ExitReason::Unreachable => bail!("host {host} cannot be reached over ssh"),
-        ExitReason::NoProgram => {
-            bail!(
-                "host {host} has no program {program}; put the same there, or say where it is with --remote-program"
-            )
-        }
-        ExitReason::Ended => Ok(Exit::Failed),
+        _ if status.success() => None,
+        ExitReason::Unreachable => Some(anyhow!("host {host} cannot be reached over ssh")),
+        ExitReason::NoProgram => Some(anyhow!(
+            "host {host} has no program {program}; put the same there, or say where it is with --remote-program"
+        )),
+        ExitReason::Ended => None,
     }
 }
 
-fn is_alive(process: u32) -> bool {
+/// Returns whether `process` of this host runs.
+pub(super) fn is_alive(process: u32) -> bool {
     Path::new(&format!("/proc/{process}")).exists()
 }
 

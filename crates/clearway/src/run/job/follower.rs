@@ -42,7 +42,7 @@ pub(crate) struct Follower {
 
 /// How a run ends for a follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FollowerEnd {
+pub(super) enum FollowerEnd {
     /// The coordinator says so.
     Ordered,
     /// Its connection ends.
@@ -50,11 +50,11 @@ enum FollowerEnd {
 }
 
 /// The other end.
-struct CoordinatorConnection {
+pub(super) struct CoordinatorConnection {
     /// Its rank and host.
-    name: String,
-    connection: TcpStream,
-    job_secret: String,
+    pub(super) name: String,
+    pub(super) connection: TcpStream,
+    pub(super) job_secret: String,
 }
 
 impl Follower {
@@ -148,7 +148,7 @@ impl CoordinatorConnection {
     }
 
     /// Lets a process do what it says; how that ended.
-    fn follow_rank(&self) -> Result<ExitStatus> {
+    pub(super) fn follow_rank(&self) -> Result<ExitStatus> {
         let program = std::env::current_exe().context("the path of this program")?;
         let both = || self.connection.try_clone().map(|it| Stdio::from(OwnedFd::from(it)));
         let [input, output] =
@@ -165,7 +165,7 @@ impl CoordinatorConnection {
 
     /// Says that the rank's process ended with `status`, and waits until the coordinator ends the
     /// run, in one way or the other.
-    fn wait_for_the_end(&self, status: ExitStatus) -> FollowerEnd {
+    pub(super) fn wait_for_the_end(&self, status: ExitStatus) -> FollowerEnd {
         self.notify(&FromRank::<()>::Ended(ending(status)));
         // The process may have taken the beginning of a line with it.
         let is_leave =

@@ -13,7 +13,7 @@ use super::listener::JobListener;
 use clearway_wires::Network;
 
 /// This program's.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A rank's machine, and where the coordinator's listener is.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -172,7 +172,7 @@ impl JobListener {
 }
 
 /// Returns 128 random bits in hexadecimal digits.
-fn random_word() -> Result<String> {
+pub(super) fn random_word() -> Result<String> {
     let random: [u8; 16] = keys::random().context("random bytes")?;
     Ok(digits_of(&random))
 }

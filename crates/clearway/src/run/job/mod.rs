@@ -9,6 +9,9 @@
 //! to a process that obeys it; what is left of it waits for that process and tells the coordinator
 //! how it ended.
 //!
+//! Where a run goes on without ranks that die, a process that knows the job's credential can take
+//! the place of one (`admission`).
+//!
 //! Control goes over connections of its own, between phases only.
 //!
 //! # Invariants
@@ -16,6 +19,7 @@
 //!     the run is over, it ends the job.
 //! I2. Whoever goes in at the listener knows a number that only the exchange told.
 
+mod admission;
 mod follower;
 mod host_description;
 pub(crate) mod interface;
@@ -26,6 +30,7 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::process::Child;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -40,6 +45,8 @@ use super::message::ToRank;
 use super::processes::RankProcess;
 use super::rank_process::SECRET_VARIABLE;
 use crate::run::exit::Exit;
+use admission::AdmissionDoor;
+pub(crate) use admission::{JobCredential, JoinRefusal, Newcomer, join};
 use clearway_wires::hexadecimal::digits_of;
 use clearway_wires::{Network, WirePlan, WireRequest};
 pub(crate) use follower::Follower;
@@ -99,8 +106,19 @@ pub(crate) struct CoordinatedJob {
     interrupt: Interrupt,
     /// What a program needs to use the launcher.
     share: ProgramShare,
+    losses: LossPolicy,
     /// The connections to the other ranks; their processes end with them.
-    followers: RefCell<Vec<TcpStream>>,
+    followers: Rc<RefCell<Vec<TcpStream>>>,
+}
+
+/// Takes processes into the job that join it while it runs.
+pub(crate) struct JobAdmission {
+    door: AdmissionDoor,
+    /// Of the coordinator.
+    description: HostDescription,
+    network: Network,
+    job_secret: String,
+    followers: Rc<RefCell<Vec<TcpStream>>>,
 }
 
 /// A rank that is coordinated, without a process that measures.
@@ -216,7 +234,8 @@ impl CoordinatedJob {
                 wire,
                 interrupt,
                 share,
-                followers: RefCell::default(),
+                losses: order.losses,
+                followers: Rc::default(),
             },
             Err(error) => give_up(job, &error),
         }
@@ -399,6 +418,22 @@ impl CoordinatedJob {
             .context("this process's own rank cannot start")
     }
 
+    /// Opens the way into the job, where its run goes on without ranks that die.
+    pub(super) fn admission(&self) -> Result<Option<JobAdmission>> {
+        if self.losses == LossPolicy::EndJob {
+            return Ok(None);
+        }
+        let description = HostDescription::own(None)?;
+        let network = self.network();
+        Ok(Some(JobAdmission {
+            door: AdmissionDoor::open(&description, network.is_one_machine())?,
+            description,
+            network,
+            job_secret: self.secret()?,
+            followers: self.followers.clone(),
+        }))
+    }
+
     /// Returns what the keys of all ranks are made for in the run of number `session`.
     pub(super) fn scope(&self, session: u64) -> Result<KeyScope> {
         Ok(KeyScope {
@@ -432,6 +467,49 @@ impl CoordinatedJob {
     /// Ends the job for all its ranks, because of `error`.
     pub(crate) fn abort(self, code: Exit, error: &anyhow::Error) -> ! {
         self.job.abort(code as i32, &format!("clearway: {error:#}"))
+    }
+}
+
+impl JobAdmission {
+    /// Returns what a process needs to come in.
+    pub(super) fn credential(&self) -> &JobCredential {
+        self.door.credential()
+    }
+
+    /// Returns the next process that asks for a place, if one does.
+    pub(super) fn next(&self) -> Option<Newcomer> {
+        self.door.next()
+    }
+
+    /// Makes `newcomer` the process of `rank`, or turns it away; `None` if it has not become that.
+    pub(super) fn admit(&self, newcomer: Newcomer, rank: Rank) -> Result<Option<RankProcess>> {
+        let description = newcomer.description();
+        let refusal = match description.check() {
+            Err(error) => Some(error.to_string()),
+            Ok(())
+                if self.network.is_one_machine()
+                    && !description.is_same_host(&self.description) =>
+            {
+                Some(format!(
+                    "all ranks of this job are on host {}, and only a process there can join it",
+                    self.description.host
+                ))
+            }
+            Ok(()) => None,
+        };
+        if let Some(sentence) = refusal {
+            newcomer.refuse(JoinRefusal::Now(sentence));
+            return Ok(None);
+        }
+        let host = description.host.clone();
+        let address = SocketAddrV4::new(newcomer.from(), 0);
+        // One that is gone by now has no place to lose.
+        let Ok(connection) = newcomer.welcome(rank, self.job_secret.clone()) else {
+            return Ok(None);
+        };
+        let kept = connection.try_clone().context("a connection that stays")?;
+        self.followers.borrow_mut().push(kept);
+        Ok(Some(RankProcess::remote(host, address, connection)))
     }
 }
 

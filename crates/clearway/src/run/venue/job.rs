@@ -22,7 +22,9 @@ use super::{
 };
 use crate::report::model::Report;
 use crate::run::VenueKind;
-use crate::run::job::{CoordinatedJob, host_name};
+use crate::run::job::{
+    CoordinatedJob, JobAdmission, JobCredential, JoinRefusal, Newcomer, host_name,
+};
 use crate::run::processes::{RankProcesses, RunId};
 use crate::scenario::RequestedClasses;
 
@@ -37,6 +39,8 @@ pub(crate) struct JobVenue {
     processes: RankProcesses,
     network: Network,
     launcher: String,
+    /// Where its run goes on without ranks that die.
+    admission: Option<JobAdmission>,
     /// The largest error of a beginning so far.
     skew: Nanos,
 }
@@ -63,7 +67,7 @@ impl JobVenue {
             network,
             &plan,
             run,
-            Some(&site.scope(session)?),
+            Some(site.scope(session)?),
             interrupt,
         )?;
         for (name, fact) in
@@ -71,7 +75,8 @@ impl JobVenue {
         {
             eprintln!("{name}: {fact}");
         }
-        Ok(Self { processes, network, launcher: site.launcher(), skew: Nanos::ZERO })
+        let admission = site.admission()?;
+        Ok(Self { processes, network, launcher: site.launcher(), admission, skew: Nanos::ZERO })
     }
 
     fn between(&self) -> &'static str {
@@ -193,6 +198,24 @@ impl ProcessVenue for JobVenue {
         let (local, error) = time_of(&mut self.processes, rank, begin)?;
         self.skew = error.max(self.skew);
         Ok(local)
+    }
+
+    fn credential(&self) -> Option<&JobCredential> {
+        self.admission.as_ref().map(JobAdmission::credential)
+    }
+
+    fn newcomer(&mut self) -> Option<Newcomer> {
+        self.admission.as_ref()?.next()
+    }
+
+    fn admit(&mut self, newcomer: Newcomer, rank: Rank) -> Result<bool> {
+        if let Some(why) = self.processes.is_irreplaceable(rank) {
+            newcomer.refuse(JoinRefusal::Now(format!("{}: {why}", self.processes.name(rank))));
+            return Ok(false);
+        }
+        let admission = self.admission.as_ref().context("a job that nobody can join")?;
+        let Some(member) = admission.admit(newcomer, rank)? else { return Ok(false) };
+        self.processes.restart(rank, member).map(|()| true)
     }
 
     fn coordinator_host(&self) -> Option<String> {

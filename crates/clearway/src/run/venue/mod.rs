@@ -20,7 +20,7 @@ use clearway_lab::Lab;
 use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
 use clearway_wires::{WireNeeds, WireRequest};
 
-use super::job::CoordinatedJob;
+use super::job::{CoordinatedJob, JobCredential, Newcomer};
 use super::processes::RankProcesses;
 use super::session::Protocol;
 use super::{CompletedParts, VenueKind};
@@ -174,6 +174,25 @@ pub(crate) trait ProcessVenue: Venue {
     /// It is not possible here, or the process does not start.
     fn restart(&mut self, rank: Rank) -> Result<()> {
         bail!("rank {rank} cannot be started again here")
+    }
+
+    /// Returns what a process needs to ask for the place of a rank of a job that died, where that is
+    /// possible.
+    fn credential(&self) -> Option<&JobCredential> {
+        None
+    }
+
+    /// Returns the next process that asks for such a place, if one does.
+    fn newcomer(&mut self) -> Option<Newcomer> {
+        None
+    }
+
+    /// Makes `newcomer` the process of `rank`, or turns it away; whether it is that now.
+    ///
+    /// # Errors
+    /// The system refuses what the job needs.
+    fn admit(&mut self, _newcomer: Newcomer, rank: Rank) -> Result<bool> {
+        bail!("rank {rank} gets no other process here; this is a defect of the program")
     }
 
     /// Lets packets of up to `frames` frames pass whole where a lab's queues do not count packets,

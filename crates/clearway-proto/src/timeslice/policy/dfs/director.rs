@@ -2,7 +2,8 @@
 //!
 //! # Model
 //! When every input has reported interval `k`, it began in the middle between the first and the
-//! last input's beginning, and took the median of what inputs measured. Interval `k + 2` is then
+//! last input's beginning, and took the median of what inputs measured. One that an input calls
+//! disturbed took nothing that is known, and does not count. Interval `k + 2` is then
 //! proposed: `D` is the median over the history or what the speed-up makes of it, and its beginning
 //! that of `k` and twice `D`.
 //!
@@ -21,7 +22,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use super::pace::first_since_weighed;
-use super::{Dfs, IntervalReport, Proposal, SpeedUp};
+use super::{DISTURBED, Dfs, IntervalReport, Proposal, SpeedUp};
 use crate::base::Nanos;
 use crate::timeslice::membership::Deal;
 use crate::timeslice::policy::Directing;
@@ -128,7 +129,8 @@ impl Director {
         self.made = self.made.split_off(&interval);
         let proposal = self.made.remove(&interval);
         let proposed = proposal.map(|proposal| proposal.duration);
-        if self.over.len() < INTERVALS_MAX {
+        let is_disturbed = reports.iter().any(|report| report.duration == DISTURBED);
+        if !is_disturbed && self.over.len() < INTERVALS_MAX {
             self.over.push(IntervalRecord {
                 interval,
                 start: Nanos(start),
@@ -140,7 +142,12 @@ impl Director {
         if interval < self.fresh {
             return;
         }
-        self.history.push_back(IntervalMeasurement { duration: Nanos(duration), proposed });
+        if !is_disturbed {
+            self.history.push_back(IntervalMeasurement { duration: Nanos(duration), proposed });
+        }
+        if self.history.is_empty() {
+            return;
+        }
         if self.history.len() > self.parameters.history.max(1) {
             self.history.pop_front();
         }
@@ -344,6 +351,28 @@ mod tests {
             run(&mut director, took, 15),
             [&usual[..], &stages, &[698, 698, 698, 630]].concat()
         );
+    }
+
+    #[test]
+    fn reported__a_disturbed_interval_counts_in_no_proposal() {
+        let mut director = director(None);
+        let mut proposed = |interval: u32, durations: [u64; 3]| {
+            let start = 1_000 * u64::from(interval);
+            for (place, duration) in durations.into_iter().enumerate() {
+                director.reported(place, report(interval, start, duration));
+            }
+            director.proposal()
+        };
+        let [disturbed, usual] = [[DISTURBED.0, 70_000, 70_000], [1_000; 3]];
+        assert_eq!(proposed(0, disturbed), None, "nothing is known yet");
+        let as_usual = |interval, start| {
+            let duration = Nanos(1_000);
+            Some(Proposal { interval, rounds: 5, start: Nanos(start), duration })
+        };
+        assert_eq!(proposed(1, usual), as_usual(3, 3_000));
+        assert_eq!(proposed(2, disturbed), as_usual(4, 4_000));
+        assert_eq!(proposed(3, disturbed), as_usual(5, 5_000), "however many there are");
+        assert_eq!(director.take_intervals().len(), 1, "nobody takes them for what others took");
     }
 
     #[test]

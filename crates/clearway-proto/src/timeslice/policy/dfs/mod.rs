@@ -95,9 +95,13 @@ pub(in crate::timeslice) struct IntervalReport {
     pub(in crate::timeslice) rounds: u32,
     /// When its first contribution was posted, since the barrier.
     pub(in crate::timeslice) start: Nanos,
-    /// Until the last one was acknowledged.
+    /// Until the last one was acknowledged; [`DISTURBED`] when ranks came or went meanwhile, since
+    /// then it says how long a decision took.
     pub(in crate::timeslice) duration: Nanos,
 }
+
+/// The duration of an interval that says nothing of others.
+pub(in crate::timeslice) const DISTURBED: Nanos = Nanos(0);
 
 /// What a builder wants of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,11 @@
 //! ahead waits for the next round. Once the proposed end has passed, or while there is no proposal
 //! (the first two intervals), everything may be sent.
 //!
+//! A proposal is disregarded when it begins more than two of its durations from now. An interval
+//! begins two durations behind the beginning of one that is over, so no sound one can: it is of a
+//! clock that is not read any more. That happens when the builder whose clock all go by is another
+//! process, whose barrier is a later one.
+//!
 //! Where intervals begin follows from the deals ([`Deal`]), so that all inputs agree on it: an
 //! interval has as many whole rounds as the scheduler's constants say, and ends early where
 //! timeslices were dealt anew. A timeslice that is inherited from a builder that was removed
@@ -16,11 +21,15 @@
 //! turn as well, but they count in no interval, so that none waits for it. Where builders' shares
 //! have changed, earlier intervals say nothing about later ones: the next two are as the first two
 //! of all.
+//!
+//! An interval in which something was decided took as long as the decision did. It is reported as
+//! *disturbed*, and no later one is proposed to take as long: with a pace nobody would find out
+//! that it can be quicker.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use super::{Dfs, IntervalReport, Proposal};
+use super::{DISTURBED, Dfs, IntervalReport, Proposal};
 use crate::base::{LocalNs, Nanos, PeerNs};
 use crate::clock::{ClockExchange, PeerClock};
 use crate::timeslice::membership::Deal;
@@ -95,6 +104,8 @@ struct Interval {
     unsent: u64,
     unacknowledged: u64,
     reported: bool,
+    /// Something was decided while it was under way.
+    is_disturbed: bool,
 }
 
 impl Interval {
@@ -214,6 +225,30 @@ impl Paced {
         }
     }
 
+    /// Returns when the interval of `proposal` begins on this clock, and the error of that; none
+    /// where that is not known.
+    fn beginning(&self, proposal: Proposal) -> Option<(LocalNs, Nanos)> {
+        match self.reference.local(PeerNs(proposal.start.0)) {
+            Some(reading) => Some((reading.at, reading.error)),
+            // Before the first answer the barrier is what all have in common.
+            None if self.joined => None,
+            None => Some((self.barrier + proposal.start, Nanos(0))),
+        }
+    }
+
+    /// Forgets the proposal for the interval under way if it is of another clock.
+    fn forget_foreign(&mut self, now: LocalNs) {
+        let Some(proposal) = self.current.and_then(|current| current.proposed) else { return };
+        let wait = self
+            .beginning(proposal)
+            .map_or(Nanos(0), |(start, error)| Nanos(start.since(now).0.saturating_sub(error.0)));
+        if wait.0 > proposal.duration.0.saturating_mul(2)
+            && let Some(current) = &mut self.current
+        {
+            current.proposed = None;
+        }
+    }
+
     /// Returns the first timeslice that may not be sent yet, and when the next ones may.
     fn limit(&self, now: LocalNs) -> (u64, Option<LocalNs>) {
         let Some(Interval { extent: IntervalExtent { first, end, round, .. }, proposed, .. }) =
@@ -224,12 +259,7 @@ impl Paced {
         let Some(proposal) = proposed.filter(|proposal| proposal.duration > Nanos(0)) else {
             return (end, None);
         };
-        // Before the first answer the barrier is what all have in common.
-        let start = match self.reference.local(PeerNs(proposal.start.0)) {
-            Some(reading) => reading.at,
-            None if self.joined => return (end, None),
-            None => self.barrier + proposal.start,
-        };
+        let Some((start, _)) = self.beginning(proposal) else { return (end, None) };
         if now < start {
             return (first, Some(start));
         }
@@ -249,7 +279,8 @@ impl Paced {
     /// Reports intervals of which everything is acknowledged.
     fn settle(&mut self, now: LocalNs) {
         for interval in [&mut self.before, &mut self.current].into_iter().flatten() {
-            let Interval { extent, begun, total, unacknowledged, reported, .. } = *interval;
+            let Interval { extent, begun, total, unacknowledged, reported, is_disturbed, .. } =
+                *interval;
             if unacknowledged > 0 || total == 0 || reported {
                 continue;
             }
@@ -259,7 +290,8 @@ impl Paced {
                 .reference
                 .peer(begun)
                 .map_or(begun.since(self.barrier), |reading| Nanos(reading.at.0));
-            let duration = now.since(begun);
+            let duration =
+                if is_disturbed { DISTURBED } else { now.since(begun).max(Nanos(DISTURBED.0 + 1)) };
             self.reports.push_back(IntervalReport {
                 interval: extent.index,
                 rounds: extent.rounds(),
@@ -299,10 +331,12 @@ impl Sending for Paced {
         let unreleased = unreleased_before(current.extent.end) - ended;
         current.recount(unsent, unsent + unreleased);
         current.reported &= current.unacknowledged == 0;
+        current.is_disturbed = true;
         current.proposed = current.proposed.filter(|_| !self.is_stale(current.extent.index));
         self.current = Some(current);
         if let Some(before) = &mut self.before {
             before.recount(0, ended);
+            before.is_disturbed = true;
         }
         self.settle(now);
     }
@@ -319,6 +353,7 @@ impl Sending for Paced {
 
     fn choose(&mut self, now: LocalNs, view: &dyn TurnView) -> Choice {
         self.open_next(view);
+        self.forget_foreign(now);
         let (limit, next) = self.limit(now);
         self.wake = None;
         let choice = self.turn.choose_below(limit, view);

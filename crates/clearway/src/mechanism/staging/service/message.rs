@@ -62,7 +62,7 @@ pub(super) const fn port_request(
     address: SocketAddrV4,
     far: RemoteTransport,
 ) -> PortRequest {
-    PortRequest { rank, session, address, network: Network::Sealed, far }
+    PortRequest { rank, session, address, network: Network::Sealed, far, incarnation: 0 }
 }
 
 /// Returns how both ends open the wire between them.

@@ -100,7 +100,10 @@ impl TimesliceCoordinator<'_> {
     ) -> Vec<RankLoss> {
         let mut deaths: Vec<RankLoss> = run_progress.all_deaths().cloned().collect();
         for death in &mut deaths {
-            (death.policy, death.name) = (Some(policy), self.name(death.rank));
+            death.policy = Some(policy);
+            if death.name.is_empty() {
+                death.name = self.name(death.rank);
+            }
             let is_gone = death.back.is_none() && !run_progress.done.contains_key(&death.rank);
             if is_gone || run_progress.was_restarted(death.rank) {
                 let own = settled.iter().filter(|(rank, _)| *rank == death.rank.0);

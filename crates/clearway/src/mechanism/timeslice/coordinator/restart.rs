@@ -2,7 +2,8 @@
 //!
 //! # Model
 //! A process in the place of one that was killed opens its wire, is given what all were given at the
-//! beginning, and is out. When it says that it is ready it is asked to join, as one that retired.
+//! beginning, and is out. When it says that it is ready it is asked to join, as one that retired. A
+//! lab starts it; to a job it comes by itself, and gets a place if a rank died.
 
 use anyhow::{Result, bail};
 use clearway_proto::base::Rank;
@@ -47,8 +48,12 @@ impl TimesliceCoordinator<'_> {
         match said {
             TimesliceResponse::Writes(name) => drop(self.unfinished.insert(rank, name)),
             TimesliceResponse::Taken => self.request(rank, TimesliceRequest::Join)?,
-            TimesliceResponse::Failed(sentence) => {
+            // A lab was told to bring it back. A job does without it, as before.
+            TimesliceResponse::Failed(sentence) if self.venue.can_restart() => {
                 bail!("{}, started again: {sentence}", self.name(rank))
+            }
+            TimesliceResponse::Failed(sentence) => {
+                eprintln!("clearway: {}, which joins: {sentence}", self.name(rank));
             }
             _ => {}
         }
@@ -62,13 +67,52 @@ impl TimesliceCoordinator<'_> {
         count: &mut RunCounts,
         rank: Rank,
     ) -> Result<()> {
+        let name = self.name(rank);
+        self.venue.restart(rank)?;
+        self.assign_again(run_progress, count, rank, name)
+    }
+
+    /// Gives the process that asks for a place the one of a rank that died, if there is one of both;
+    /// whether a rank has another process now.
+    pub(super) fn admit_newcomer(
+        &mut self,
+        run_progress: &mut RunProgress,
+        count: &mut RunCounts,
+    ) -> Result<bool> {
+        let Some(newcomer) = self.venue.newcomer() else { return Ok(false) };
+        let rank = match run_progress.vacancy(newcomer.wanted(), &|rank| self.name(rank)) {
+            Ok(rank) => rank,
+            Err(refusal) => {
+                newcomer.refuse(refusal);
+                return Ok(false);
+            }
+        };
+        let name = self.name(rank);
+        if !self.venue.admit(newcomer, rank)? {
+            return Ok(false);
+        }
+        self.board.move_rank(rank, self.venue.processes().host(rank));
+        eprintln!("clearway: {name} is replaced by {}", self.name(rank));
+        self.assign_again(run_progress, count, rank, name)?;
+        Ok(true)
+    }
+
+    /// Gives the new process of `rank`, which was called `name` before, its part.
+    fn assign_again(
+        &mut self,
+        run_progress: &mut RunProgress,
+        count: &mut RunCounts,
+        rank: Rank,
+        name: String,
+    ) -> Result<()> {
         let Some(assignment) = self.assignment.clone() else { return Ok(()) };
+        // Also where its process is only silent.
+        self.dead_ranks.insert(rank);
         let archive = self.archive_of(rank);
         self.unfinished.remove(&rank);
-        self.venue.restart(rank)?;
         self.dead_ranks.remove(&rank);
         count.restart(rank);
-        let incarnation = run_progress.restart(rank, archive);
+        let incarnation = run_progress.restart(rank, name, archive);
         let restart = Some(RankRestart { incarnation, origin: self.origin });
         let assignment = TimesliceAssignment { restart, ..assignment };
         self.request(rank, TimesliceRequest::Take(Box::new(assignment)))

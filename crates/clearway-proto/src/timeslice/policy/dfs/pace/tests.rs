@@ -177,6 +177,32 @@ fn limit__goes_by_the_clock_of_the_reference_also_when_it_jumps() {
     assert_eq!(bench.paced.asks(), Some(REFERENCE));
 }
 
+/// The builder whose clock all go by has another process, whose clock begins anew at 10,000: what
+/// was proposed by the clock of the one before lies far ahead.
+#[test]
+fn choose__a_proposal_that_no_sound_clock_could_make_is_not_waited_for() {
+    let begun_anew = ClockExchange {
+        sent: LocalNs(10_000),
+        received: PeerNs(0),
+        replied: PeerNs(0),
+        returned: LocalNs(10_000),
+    };
+    for (start, sent) in [(2_000, 0), (2_004, 20)] {
+        let mut bench = SchedulerBench::new();
+        bench.propose(proposal(0, 5, start, 1_000));
+        bench.paced.answered(REFERENCE, begun_anew);
+        assert_eq!(bench.send(10_000).len(), sent, "{start}");
+    }
+    let mut bench = SchedulerBench::new();
+    bench.propose(proposal(0, 5, 500_000, 1_000));
+    bench.paced.answered(REFERENCE, begun_anew);
+    assert_eq!(bench.send(10_100).len(), 20, "all at once");
+    bench.release(10_500, 0..20);
+    bench.paced.open_next(&bench.connections);
+    let proposed = bench.paced.current.and_then(|current| current.proposed);
+    assert_eq!(proposed, None, "nothing follows from it");
+}
+
 #[test]
 fn open_next__waits_for_the_gate_and_takes_the_first_proposal() {
     let mut bench = SchedulerBench::new();
@@ -249,7 +275,7 @@ fn redealt__pacing_goes_on_with_rounds_of_those_who_are_left() {
     assert_eq!(bench.send(1_600), [0_u64; 0], "the dead one acknowledges nothing");
     bench.lose_first(3_000, 2, 23);
     let [report] = bench.reports()[..] else { panic!("nobody waits for the dead one") };
-    assert_eq!((report.interval, report.rounds, report.duration), (0, 5, Nanos(1_900)));
+    assert_eq!((report.interval, report.rounds, report.duration), (0, 5, DISTURBED));
     bench.paced.proposed(proposal(2, 6, 4_000, 600));
     assert_eq!(sorted(bench.send(3_100)), [8, 12, 16, 20, 21, 22]);
     assert_eq!(bench.extent(), IntervalExtent { index: 1, first: 20, end: 23, round: 4 });

@@ -1,0 +1,276 @@
+//! Ranks of a job that are killed in the middle of a run, and other processes that take their
+//! places.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::processes;
+use crate::timeslice_ranks::{directory, text};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
+const LAUNCHER: &str = "mpiexec.hydra";
+/// The longest that anything here may take on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// By this variable tests find the processes of their jobs.
+const MARK: &str = "CLEARWAY_JOINED_JOB";
+
+/// A job that builds, with its credential in its own directory.
+struct TestJob {
+    directory: PathBuf,
+    name: String,
+    run: Child,
+}
+
+impl TestJob {
+    /// Starts two inputs and three builders with `words`, each in what `place` makes of the
+    /// program; `None` where there is no launcher.
+    fn start(name: &str, place: &str, words: &str) -> Option<Self> {
+        let directory = directory(name);
+        let name = format!("{name}-{}", std::process::id());
+        let line = format!(
+            "{place} {PROGRAM} timeslice build --on cluster --inputs 2 --builders 3 --contribution 4KiB --ring 256KiB --sink ts_%b.tsa --json --job {name} {words}"
+        );
+        let mut launcher = Command::new(LAUNCHER);
+        launcher
+            .args(["-n", "5", "sh", "-c", &format!("exec {line}")])
+            .current_dir(&directory)
+            .env("XDG_RUNTIME_DIR", &directory)
+            .env(MARK, &name)
+            .stdout(Stdio::piped())
+            .stderr(fs::File::create(directory.join("said")).expect("a file"));
+        let run = match launcher.spawn() {
+            Ok(run) => run,
+            Err(error) => {
+                eprintln!("skipped: {LAUNCHER} cannot be started: {error}");
+                return None;
+            }
+        };
+        let mut job = Self { directory, name, run };
+        job.wait_until("it builds", |job| {
+            let written = fs::metadata(job.directory.join("ts_2.tsa.unfinished"));
+            written.is_ok_and(|written| written.len() > 100_000)
+        });
+        Some(job)
+    }
+
+    /// What is said while it runs.
+    fn said(&self) -> String {
+        fs::read_to_string(self.directory.join("said")).expect("a file")
+    }
+
+    fn wait_until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let until = Instant::now() + DEADLINE;
+        while !is_so(self) {
+            assert!(Instant::now() < until, "not so: {what}: {}", self.said());
+            assert!(self.run.try_wait().expect("a state").is_none(), "{what}: {}", self.said());
+            std::thread::yield_now();
+        }
+    }
+
+    /// Kills the process that is `rank`.
+    fn kill(&self, rank: u32) {
+        let marks = [format!("PMI_RANK={rank}"), format!("{MARK}={}", self.name)];
+        let is_of_job = |pid: Pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let mut of_process = environment.split(|byte| *byte == 0);
+            marks.iter().all(|mark| of_process.clone().any(|entry| entry == mark.as_bytes()))
+                && of_process.next().is_some()
+        };
+        let found: Vec<_> = processes::all()
+            .filter(|found| found.line.trim_end().ends_with("rank --with-parent"))
+            .filter(|found| is_of_job(found.pid))
+            .collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        kill(found[0].pid, Signal::SIGKILL).expect("it is there");
+    }
+
+    /// The command that joins with `words`, run in what `place` makes of the program, with the
+    /// credential below `runtime`.
+    fn command(&self, place: &str, words: &str, runtime: &Path) -> Command {
+        let line = format!("exec {place} {PROGRAM} timeslice join {words}");
+        let mut command = Command::new("sh");
+        command.args(["-c", &line]).current_dir(&self.directory).env("XDG_RUNTIME_DIR", runtime);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn join(&self, words: &str) -> Output {
+        self.command("", words, &self.directory).output().expect("the program")
+    }
+
+    /// Joins as `rank` in `place`, again while its death is not known.
+    fn replace(&self, place: &str, rank: u32) -> Child {
+        let words = format!("{} --rank {rank}", self.name);
+        let until = Instant::now() + DEADLINE;
+        loop {
+            let mut joins =
+                self.command(place, &words, &self.directory).spawn().expect("a process");
+            let mut said = joins.stderr.take().expect("a pipe");
+            let mut first = Vec::new();
+            let mut byte = [0];
+            while std::io::Read::read(&mut said, &mut byte).expect("heard") > 0 && byte != *b"\n" {
+                first.push(byte[0]);
+            }
+            let first = String::from_utf8_lossy(&first).into_owned();
+            if first.contains(&format!("rank {rank} of run `{}` is here", self.name)) {
+                return joins;
+            }
+            assert!(!joins.wait().expect("an end").success());
+            assert!(first.contains("is alive") && Instant::now() < until, "{first}");
+        }
+    }
+
+    /// Waits for the end, at which each of `timeslices` was built once, and `ranks` were replaced.
+    fn finish(self, timeslices: u64, ranks: &[u32]) {
+        let Self { directory, run, .. } = self;
+        let output = run.wait_with_output().expect("an end");
+        let said = fs::read_to_string(directory.join("said")).expect("a file");
+        assert!(output.status.success(), "{said}{}", text(&output));
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(
+            [&told["timeslices"], &told["lost"], &told["duplicated"], &told["faults"]],
+            [timeslices, 0, 0, 0],
+            "{told}"
+        );
+        let out = told["out"].as_array().expect("a list");
+        let back: Vec<u64> = out
+            .iter()
+            .filter(|death| death["back_seconds"].is_number())
+            .filter_map(|death| death["rank"].as_u64())
+            .collect();
+        assert_eq!(back, ranks.iter().map(|rank| u64::from(*rank)).collect::<Vec<_>>(), "{told}");
+        if out.len() > ranks.len() {
+            // On a busy machine a rank can be silent for too long, and what it built then counts in
+            // each of its rows.
+            fs::remove_dir_all(directory).expect("to remove it");
+            return;
+        }
+        // What the first processes of builders had built that counts, and what all the others have.
+        let settled: u64 = out.iter().filter_map(|death| death["settled"].as_u64()).sum();
+        let whole = ["ts_0.tsa", "ts_1.tsa", "ts_2.tsa"].map(|name| items(&directory, name));
+        assert_eq!(whole.iter().sum::<u64>() + settled, timeslices, "{whole:?} {told}");
+        fs::remove_dir_all(directory).expect("to remove it");
+    }
+}
+
+/// Returns how many items the archive at `path` has.
+fn items(directory: &Path, path: &str) -> u64 {
+    let output = Command::new(PROGRAM)
+        .args(["msa", "info", path, "--json"])
+        .current_dir(directory)
+        .output()
+        .expect("the program");
+    let files: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    files[0]["contents"]["items"].as_u64().expect("a count")
+}
+
+#[test]
+fn join__a_killed_rank_of_a_job_is_replaced_and_whoever_gets_no_place_is_told_why() {
+    let Some(job) = TestJob::start("ts-joined", "", "--wire udp --timeslices 12000") else {
+        return;
+    };
+    let name = &job.name;
+    for (words, status, sentence) in [
+        (format!("{name} --rank 1"), 1, "rank 1 on host "),
+        (format!("{name} --rank 5"), 2, "there is no rank 5 in this run, whose ranks are 0 to 4"),
+        (name.clone(), 1, "no rank of this run has died"),
+        (format!("{name}x"), 1, "of a job is conducted on this host"),
+        ("a/b".to_owned(), 1, "is no name of a run"),
+    ] {
+        let output = job.join(&words);
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(status), "{words}: {said}");
+        assert!(said.contains(sentence) && said.lines().count() == 1, "{words}: {said}");
+    }
+    // Credentials of another run, and of another version.
+    let kept = job.directory.join("clearway").join(format!("credential-{name}"));
+    let kept = fs::read(kept).expect("a credential");
+    let kept: serde_json::Value = serde_json::from_slice(&kept).expect("JSON");
+    for (field, sentence) in [("key", "has another key than"), ("version", "runs version 0123")] {
+        let other = job.directory.join(field);
+        fs::create_dir_all(other.join("clearway")).expect("a directory");
+        let mut changed = kept.clone();
+        changed[field] = "0123456789abcdef0123456789abcdef".into();
+        let path = other.join("clearway").join(format!("credential-{name}"));
+        fs::write(path, changed.to_string()).expect("a file");
+        let output = job.command("", name, &other).output().expect("the program");
+        let said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(sentence) && said.lines().count() == 1, "{said}");
+    }
+    job.kill(4);
+    let joins = job.replace("", 4);
+    let output = joins.wait_with_output().expect("an end");
+    assert!(output.status.success(), "{}", text(&output));
+    let directory = job.directory.clone();
+    job.finish(12_000, &[4]);
+    assert!(!directory.exists());
+}
+
+#[test]
+fn join__a_rank_that_shared_memory_is_not_replaced_and_the_run_goes_on_without() {
+    let Some(job) = TestJob::start("ts-joined-shm", "", "--timeslices 12000") else { return };
+    job.kill(4);
+    let mut output = job.join(&job.name);
+    while text(&output).contains("has died") {
+        output = job.join(&job.name);
+    }
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("with --wire udp it works") && said.lines().count() == 1, "{said}");
+    let directory = job.directory.clone();
+    let output = job.run.wait_with_output().expect("an end");
+    assert!(output.status.success(), "{}", text(&output));
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+/// A lab that is there until it is dropped.
+struct KeptLab(String);
+
+impl KeptLab {
+    fn up(hosts: u32) -> Option<Self> {
+        let name = format!("joins{}", std::process::id());
+        let line = format!("lab up --name {name} --hosts {hosts} --rate 200Mb/s");
+        let output = Command::new(PROGRAM).args(line.split(' ')).output().expect("the program");
+        if output.status.code() == Some(5) {
+            eprintln!("skipped: {}", text(&output));
+            return None;
+        }
+        assert!(output.status.success(), "{}", text(&output));
+        Some(Self(name))
+    }
+
+    /// The words that run a program on `host`.
+    fn on(&self, host: &str) -> String {
+        format!("{PROGRAM} lab exec --name {} {host} --", self.0)
+    }
+}
+
+impl Drop for KeptLab {
+    fn drop(&mut self) {
+        let line = format!("lab down --name {}", self.0);
+        let _ = Command::new(PROGRAM).args(line.split(' ')).output();
+    }
+}
+
+#[test]
+fn join__an_input_and_a_builder_come_back_on_other_hosts_with_other_keys() {
+    let Some(lab) = KeptLab::up(7) else { return };
+    let place = lab.on("h$PMI_RANK");
+    let Some(job) = TestJob::start("ts-joined-hosts", &place, "--timeslices 12000") else { return };
+    assert!(job.said().contains("UDP, sealed"), "{}", job.said());
+    job.kill(1);
+    let input = job.replace(&lab.on("h5"), 1);
+    job.kill(4);
+    let builder = job.replace(&lab.on("h6"), 4);
+    for joins in [input, builder] {
+        let output = joins.wait_with_output().expect("an end");
+        assert!(output.status.success(), "{}", text(&output));
+    }
+    job.finish(12_000, &[1, 4]);
+}
