@@ -126,7 +126,7 @@ fn timeslice__a_mistake_has_one_sentence() {
 fn timeslice__flags_that_mean_nothing_for_a_subcommand_are_none_of_it() {
     let directory = directory("refused");
     for (line, word) in [
-        ("--inputs 4", "clearway timeslice <compare|build|achievable|watch|consume>"),
+        ("--inputs 4", "clearway timeslice <compare|build|achievable|watch|join|consume>"),
         ("compare --timeslices 4", "unexpected argument '--timeslices'"),
         ("compare --source run_%i.msa", "possible values: pattern, memory"),
         ("compare --sink ts_%b.tsa", "possible values: check, discard"),
