@@ -42,6 +42,12 @@ pub enum FsError {
         /// The directory.
         path: PathBuf,
     },
+    /// The directory has the segments of a log, and no superblock: a new log would remove them.
+    #[error("{path} has the bytes of a log, and its superblock is gone; put the file `superblock` back, or name another directory for a new log", path = path.display())]
+    NoSuperblock {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The directory has no log: name that of one.
     #[error("{path} has no log; name the directory of one", path = path.display())]
     NotLog {

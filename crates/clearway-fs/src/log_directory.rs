@@ -88,6 +88,9 @@ impl LogDirectory {
         let lock = hold(path)?;
         let is_new = !has_superblock || is_blank(&path.join("superblock"))?;
         if is_new {
+            if has_content(path)? {
+                return Err(FsError::NoSuperblock { path: path.to_owned() });
+            }
             make(path, sizes)?;
         }
         let open = |name: &str| open_file(&path.join(name));
@@ -133,6 +136,23 @@ fn is_free(path: &Path) -> Result<bool, FsError> {
         }
     }
     Ok(true)
+}
+
+/// Returns whether a segment or a snapshot begins with bytes: a log writes none before its superblock
+/// is durable.
+fn has_content(path: &Path) -> Result<bool, FsError> {
+    let mut files = vec![path.join("snapshot-0"), path.join("snapshot-1")];
+    if let Ok(entries) = fs::read_dir(path.join("segments")) {
+        files.extend(entries.flatten().map(|entry| entry.path()));
+    }
+    for file in files.iter().filter(|file| file.is_file()) {
+        let (mut begin, opened) = ([0; 512], open_file(file)?);
+        let length = opened.read_at(&mut begin, 0).map_err(FsError::at("cannot read", file))?;
+        if begin[..length].iter().any(|byte| *byte != 0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Takes the lock of the log in `path`.
@@ -275,6 +295,30 @@ mod tests {
         let again = LogDirectory::open(&path, LogSizes { total: Bytes(1 << 30), ..SIZES });
         let again = again.expect("opened");
         assert_eq!((again.segments.len(), again.is_new), (4, false));
+    }
+
+    #[test]
+    fn open__a_log_that_lost_its_superblock_is_no_new_log() {
+        for is_removed in [true, false] {
+            let directory = TestDirectory::new();
+            let path = directory.path().join("log");
+            let log = LogDirectory::open(&path, SIZES).expect("a new log");
+            log.segments[1].write_all_at(b"CLWYGRP", 0).expect("written");
+            drop(log);
+            if is_removed {
+                fs::remove_file(path.join("superblock")).expect("removed");
+            }
+            // A child that another test starts may have the lock for a moment.
+            let why = loop {
+                match LogDirectory::open(&path, SIZES).expect_err("a log") {
+                    FsError::InUse { .. } => std::thread::yield_now(),
+                    why => break why.to_string(),
+                }
+            };
+            assert!(why.contains("its superblock is gone"), "{why}");
+            let kept = fs::read(path.join(segment_name(1))).expect("there");
+            assert!(kept.starts_with(b"CLWYGRP"), "it is as it was");
+        }
     }
 
     #[test]
