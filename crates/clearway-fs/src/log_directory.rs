@@ -113,6 +113,14 @@ impl LogDirectory {
         })
     }
 
+    /// Opens a file of the log once more.
+    ///
+    /// # Errors
+    /// The system has no room for another descriptor.
+    pub(crate) fn reopen(&self, file: &File) -> Result<File, FsError> {
+        file.try_clone().map_err(FsError::at("cannot open again", &self.path))
+    }
+
     /// Returns the bytes that a snapshot of `inodes` inodes may have: names and extents included, a
     /// kilobyte each.
     pub(crate) fn snapshot_bytes(inodes: u32) -> u64 {

@@ -8,8 +8,8 @@
 //! ```
 //! Requests and the thread of the log only note that there is news; a thread of its own looks at it
 //! under the lock. After a round it rests for some times as long as the round took, so that a long
-//! list of differences takes the lock for a part of the time only. News of the log are looked at
-//! [`NEWS_EVERY`], so that a sync does not wait for a round behind each of those before it.
+//! list of differences takes the lock for a part of the time only. The thread looks at
+//! news of the log at most once in [`NEWS_EVERY`], so that syncs seldom wait for the lock.
 //!
 //! # Invariants
 //! I1. No call to the store is made under the lock, and none by the mount but those of readers.
@@ -49,7 +49,7 @@ const PAUSE: Nanos = Nanos::from_secs(1);
 const DELAY: Nanos = Nanos::from_secs(1);
 /// How long steps may fail until changes do not wait for the store any more.
 const FAILING_MAX: Nanos = Nanos::from_secs(5);
-/// How often news of the log are looked at.
+/// The shortest time between two looks at news of the log.
 const NEWS_EVERY: Duration = Duration::from_millis(2);
 /// How long the thread rests after a round, in rounds.
 const REST_ROUNDS: u32 = 4;

@@ -146,13 +146,15 @@ impl Engine {
         let arena = Arc::new(Arena::new(memory as usize));
         let adopted = Arc::clone(&arena);
         let region = wire.adopt(adopted).map_err(memory_missing)?;
-        let path = directory.path.clone();
-        let copy = |file: &File| file.try_clone().map_err(FsError::at("cannot open again", &path));
         let config = log_config(&mut wire, &directory, sizes, scratch)?;
-        let segments = directory.segments.iter().map(copy).collect::<Result<_, _>>()?;
+        let segments = directory
+            .segments
+            .iter()
+            .map(|file| directory.reopen(file))
+            .collect::<Result<_, _>>()?;
         let mut driver = Driver::boot(StagingLog::new(config), wire.now(), 0);
         let recovered = opened(&mut driver, &mut wire);
-        let found = recovered.map_err(|why| FsError::Log { path: path.clone(), why })?;
+        let found = recovered.map_err(|why| FsError::Log { path: directory.path.clone(), why })?;
         report_recovery(&found, &report);
         // The log's files were opened there.
         let runner = wire.runner(DISK).ok_or(FsError::Option("the log has no files".into()))?;
@@ -276,9 +278,10 @@ impl Engine {
             self.send(core);
             return next;
         };
+        let mut is_over = false;
         loop {
             let next = core.step();
-            let is_over = core.has_durable(awaited);
+            is_over |= core.has_durable(awaited);
             if is_over {
                 core.end_lead();
             }
@@ -286,14 +289,10 @@ impl Engine {
             if is_over {
                 return next;
             }
-            // Not under the lock: a disk may hang.
-            let done = self.runner.work();
+            // Not under the lock: a disk may hang. Without an operation here the threads of the disk
+            // have what is left.
+            is_over = self.runner.work() == 0;
             core = self.lock();
-            if done == 0 {
-                core.end_lead();
-                self.send(core);
-                return next;
-            }
         }
     }
 
@@ -390,12 +389,7 @@ fn log_config(
     sizes: LogSizes,
     scratch: RegionId,
 ) -> Result<LogConfig, FsError> {
-    let mut open = |file: &File| {
-        let copy = file.try_clone();
-        Ok::<_, FsError>(
-            wire.open(copy.map_err(FsError::at("cannot open again", &directory.path))?, DISK)?,
-        )
-    };
+    let mut open = |file: &File| Ok::<_, FsError>(wire.open(directory.reopen(file)?, DISK)?);
     let origin =
         if directory.is_new { LogOrigin::New(draw_log_id()?) } else { LogOrigin::Existing };
     let [one, other] = &directory.snapshots;

@@ -676,9 +676,7 @@ impl SwarmTrial {
         assert!(!self.helpless, "somebody could decide nothing");
         assert!(self.is_over(), "it never ends");
     }
-}
 
-impl SwarmTrial {
     /// Checks that work goes on behind the last join.
     fn check_pace(&self) {
         let after = self.completed_at.iter().copied().filter(|at| *at > self.joined_at);

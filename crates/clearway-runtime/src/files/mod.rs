@@ -6,8 +6,9 @@
 //!    post --copy--> buffer --queue of the target--> worker thread --pread, pwrite, fdatasync
 //!    poll <--copy-- buffer <------ finished, event counter ------------'
 //! ```
-//! A thread of the application that has nothing else to do can work off the queue as well
-//! ([`FileWire::runner`]).
+//! A thread of the application can do the operations of the queue too ([`FileWire::runner`]): that
+//! spares the changes of threads, which take longer than a short operation.
+//!
 //! The application opens files and gives them to [`FileWire::open`]; an engine names them by
 //! [`FileId`]. A *target* is a device or a file system. Each target has worker threads, a queue and
 //! buffers of its own. Bytes of a write are copied into buffers when it is posted, those of a read
@@ -31,8 +32,8 @@
 //!   take such an operation.
 //!
 //! # Invariants
-//! I1. The caller's thread makes no call on a file, closing included: each can block for as long as
-//!     a device hangs.
+//! I1. Posting and polling make no call on a file, closing included: each can block for as long as
+//!     a device hangs. Worker threads and runners make them.
 //! I2. A target that hangs takes its own threads, queue and buffers, and nothing of another target.
 //! I3. No wake-up is lost. A worker adds an end before it writes the event counter; a poll takes all
 //!     ends and resets the counter under the lock under which it is written.
@@ -132,12 +133,16 @@ impl<W: Wire> FileWire<W> {
 
     /// Leaves short operations of `target` to a runner, which works until [`FileWire::end_inline`].
     pub fn begin_inline(&mut self, target: TargetId) {
-        self.files.targets.get_mut(&target).into_iter().for_each(FileTarget::begin_inline);
+        if let Some(target) = self.files.targets.get_mut(&target) {
+            target.begin_inline();
+        }
     }
 
     /// Wakes the threads of `target` for operations that are left.
     pub fn end_inline(&mut self, target: TargetId) {
-        self.files.targets.get_mut(&target).into_iter().for_each(FileTarget::end_inline);
+        if let Some(target) = self.files.targets.get_mut(&target) {
+            target.end_inline();
+        }
     }
 
     /// Returns the wire that carries all other operations.

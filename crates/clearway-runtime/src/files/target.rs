@@ -1,7 +1,7 @@
 //! One target: its queue, its threads, and how much it takes.
 //!
-//! A thread of the application can work off the queue too ([`TargetRunner`]). While it does, short
-//! operations wake no other thread: a wake-up takes longer than they do.
+//! A thread of the application can do operations of the queue too ([`TargetRunner`]). While it does,
+//! short operations wake no other thread: a wake-up takes longer than they do.
 //!
 //! # Invariants
 //! I1. No thread holds the queue's lock during a call on a file.
@@ -157,7 +157,7 @@ impl FileTarget {
         }
     }
 
-    /// Returns what does operations of the queue on another thread.
+    /// Returns a runner of the queue's operations, for a thread of the application.
     pub(super) fn runner(&self, finished: &Arc<CompletionQueue>) -> TargetRunner {
         TargetRunner { shared: Arc::clone(&self.shared), finished: Arc::clone(finished) }
     }

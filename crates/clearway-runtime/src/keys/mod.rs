@@ -67,6 +67,8 @@ use crate::{JobMember, RuntimeError};
 pub const CARD_LENGTH: usize = 1 + PUBLIC_LENGTH + TAG_LENGTH;
 /// The form of cards and the way keys are derived.
 const CARD_VERSION: u8 = 1;
+/// The purpose of the keys for datagrams.
+const DATAGRAMS: &[u8] = b"clearway udp";
 /// The shortest job secret: as many bytes as the keys that it protects.
 const SECRET_LENGTH_MIN: usize = 16;
 /// Bytes of a sealed group key: nonce, group and epoch beside it, the key, the tag.
@@ -199,7 +201,8 @@ impl RankKeyPair {
         self.agree_across(&cards)
     }
 
-    /// Does the same with cards of several epochs, which stand beside them.
+    /// Derives the keys as [`RankKeyPair::agree`] does, from cards of several epochs: each card with
+    /// the epoch in which it was made.
     ///
     /// # Errors
     /// As for [`RankKeyPair::agree`].
@@ -298,15 +301,12 @@ impl JobKeys {
         }
         *pair = self.own.read_pair(peer, epoch, card)?;
         *last = epoch;
-        Ok(self.duplex(peer, &self.pairs[peer.index()], b"clearway udp"))
+        Ok(self.duplex(peer, &self.pairs[peer.index()], DATAGRAMS))
     }
 
     /// Returns the keys for datagrams to and from each rank.
     pub(crate) fn datagrams(&self) -> impl Iterator<Item = DuplexKeys> {
-        (0..)
-            .map(Rank)
-            .zip(&self.pairs)
-            .map(|(peer, pair)| self.duplex(peer, pair, b"clearway udp"))
+        (0..).map(Rank).zip(&self.pairs).map(|(peer, pair)| self.duplex(peer, pair, DATAGRAMS))
     }
 
     /// Returns the bytes with which this rank and each other prove themselves over a fabric: what

@@ -338,7 +338,7 @@ impl RankProcesses {
     }
 
     /// Returns why no other process can take the place of that of `rank`, if none can.
-    pub(super) fn is_irreplaceable(&self, rank: Rank) -> Option<&'static str> {
+    pub(super) fn irreplaceable_reason(&self, rank: Rank) -> Option<&'static str> {
         if self.far != RemoteTransport::Udp {
             return Some(
                 "no process takes the place of another in this job, whose ranks do not talk over UDP; with --wire udp it works",
@@ -364,10 +364,12 @@ impl RankProcesses {
     pub(super) fn restart(&mut self, rank: Rank, mut member: RankProcess) -> Result<()> {
         let intro = self.introduction.as_mut().context("ranks that have not met")?;
         let place = self.members.get_mut(rank.index()).context("no such rank")?;
-        // Whoever shared memory with the one before does not with this one.
+        // Ranks that shared memory with the one before share none with this one.
         if let Some(hosts) = &mut intro.setup.wire.hosts {
             let unused = hosts.iter().max().map_or(0, |most| most + 1);
-            hosts.iter_mut().skip(rank.index()).take(1).for_each(|host| *host = unused);
+            if let Some(host) = hosts.get_mut(rank.index()) {
+                *host = unused;
+            }
         }
         let incarnation = place.incarnation + 1;
         let (address, far) = (member.address, intro.plan);
@@ -753,7 +755,10 @@ mod tests {
         let (network, plan) = (Network::Machine, RemoteTransport::Udp);
         all.introduction = Some(Introduction { session: 7, network, plan, setup, job: None });
         all.far = RemoteTransport::Udp;
-        assert!(all.is_irreplaceable(Rank(1)).is_some(), "it shares memory with one that lives");
+        assert!(
+            all.irreplaceable_reason(Rank(1)).is_some(),
+            "it shares memory with one that lives"
+        );
         all.restart(Rank(1), member).expect("it takes the place");
         all.send(Rank(1), &ToRank::Request(3)).expect("it is kept");
         let ToRank::Bind(bind) = heard(&mut end) else { panic!("no address first") };
@@ -781,7 +786,11 @@ mod tests {
         };
         assert_eq!(ended.0, Rank(1));
         assert_eq!(ended.1.err().as_deref(), Some("cannot take part: no port"));
-        assert_eq!(all.is_irreplaceable(Rank(1)), None, "nobody shares memory with it any more");
+        assert_eq!(
+            all.irreplaceable_reason(Rank(1)),
+            None,
+            "nobody shares memory with it any more"
+        );
     }
 
     #[test]

@@ -58,8 +58,8 @@ pub(crate) enum TimesliceCommand {
     /// is no such run, it has another key or is of another version, the rank is alive, or the rank
     /// dies again.
     Join {
-        /// The run's name, as it says it when it begins; with `@HOST` behind it where another host
-        /// conducts it, which ssh must reach.
+        /// The run's name, which it prints when it begins; `NAME@HOST` where another host coordinates
+        /// it, which ssh must reach.
         #[arg(value_name = "JOB[@HOST]")]
         job: String,
         /// The rank to become [default: the first one that died].
@@ -69,7 +69,7 @@ pub(crate) enum TimesliceCommand {
         #[arg(long, value_name = "PATH")]
         remote_program: Option<PathBuf>,
     },
-    /// Say what a process needs to join a run; for the program itself.
+    /// Print the credential of a run; for the program itself.
     #[command(hide = true)]
     Credential { job: String },
     /// Take timeslices from a builder of this host (`--sink consumer:SOCKET`) and look at every

@@ -6,9 +6,7 @@
 //! alone can read it, and removes it at the end. On another host it is asked for over ssh, as the
 //! board is.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -16,8 +14,8 @@ use clearway_proto::base::Rank;
 use clearway_runtime::launch::escaped;
 
 use super::status_board::{
-    RunLocation, directories, directory, is_alive, path_of, place_of, remote_command,
-    remote_failure,
+    RunLocation, check_name, directory, is_alive, path_of, paths_of, place_of, remote_command,
+    remote_failure, replace,
 };
 use crate::run::exit::Exit;
 use crate::run::job::{self, JobCredential};
@@ -34,16 +32,7 @@ impl KeptCredential {
     /// Keeps `credential` of `job`.
     pub(super) fn write(job: &str, credential: &JobCredential) -> Result<Self> {
         let path = path_of(&directory()?, KIND, job)?;
-        // Of a run that was killed.
-        let _ = fs::remove_file(&path);
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-            .with_context(|| format!("{} cannot be made", path.display()))?;
-        file.write_all(&serde_json::to_vec(credential)?)
-            .with_context(|| path.display().to_string())?;
+        replace(&path, credential).with_context(|| format!("{} cannot be made", path.display()))?;
         Ok(Self(path))
     }
 }
@@ -81,10 +70,8 @@ fn kept_here(job: &str) -> Result<JobCredential> {
     let read = |path: PathBuf| -> Option<JobCredential> {
         serde_json::from_slice(&fs::read(path).ok()?).ok()
     };
-    let paths = directories()
-        .map(|directory| path_of(&directory, KIND, job))
-        .collect::<Result<Vec<_>>>()?;
-    let found = paths.into_iter().filter_map(read).find(|found| is_alive(found.process));
+    let found =
+        paths_of(KIND, job)?.into_iter().filter_map(read).find(|found| is_alive(found.process));
     found.with_context(|| {
         format!(
             "no run `{job}` of a job is conducted on this host; it says its name and host when it begins, and {job}@HOST is joined from elsewhere"
@@ -93,7 +80,7 @@ fn kept_here(job: &str) -> Result<JobCredential> {
 }
 
 fn kept_there(job: &str, host: &str, program: Option<&Path>) -> Result<JobCredential> {
-    path_of(Path::new(""), KIND, job)?;
+    check_name(job)?;
     let (mut ssh, program) = remote_command(&format!("{SAY} {job}"), host, program)?;
     let output = ssh.output().context("ssh, which reaches other hosts, cannot be started")?;
     if let Some(error) = remote_failure(output.status, host, &program) {

@@ -85,9 +85,7 @@ impl TimesliceRole {
             }
         }
     }
-}
 
-impl TimesliceRole {
     /// Returns what a rank has done without a sink, as often as it is asked: one that retires at the
     /// end says it when it has ended, and again when it is out.
     pub(super) fn result(&self) -> TimesliceResult {

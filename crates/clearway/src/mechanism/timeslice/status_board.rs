@@ -10,8 +10,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
@@ -282,14 +283,17 @@ impl Drop for StatusBoard {
     }
 }
 
-fn replace(path: &Path, state: &BoardState) -> Result<()> {
+/// Replaces the file at `path`, in a directory of this user's alone: readers see all of it.
+pub(super) fn replace<T: Serialize>(path: &Path, state: &T) -> Result<()> {
     let fresh = path.with_extension("new");
-    fs::write(&fresh, serde_json::to_vec(state)?)?;
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh);
+    file?.write_all(&serde_json::to_vec(state)?)?;
     Ok(fs::rename(&fresh, path)?)
 }
 
 /// Returns where boards can be, best first: a launcher may keep from its ranks what a login sets.
-pub(super) fn directories() -> impl Iterator<Item = PathBuf> {
+fn directories() -> impl Iterator<Item = PathBuf> {
     let runtime =
         std::env::var_os("XDG_RUNTIME_DIR").map(|runtime| PathBuf::from(runtime).join("clearway"));
     runtime.into_iter().chain([PathBuf::from(format!("/tmp/clearway-{}", Uid::effective()))])
@@ -323,10 +327,21 @@ fn made(path: PathBuf) -> Result<PathBuf> {
 
 /// Returns where the file of this `kind` of `job` is in `directory`.
 pub(super) fn path_of(directory: &Path, kind: &str, job: &str) -> Result<PathBuf> {
+    check_name(job)?;
+    Ok(directory.join(format!("{kind}-{job}")))
+}
+
+/// Returns where the file of this `kind` of `job` can be, best first.
+pub(super) fn paths_of(kind: &str, job: &str) -> Result<Vec<PathBuf>> {
+    directories().map(|directory| path_of(&directory, kind, job)).collect()
+}
+
+/// Checks that `job` can be the name of a run.
+pub(super) fn check_name(job: &str) -> Result<()> {
     if job.is_empty() || !is_plain(job) {
         bail!("`{job}` is no name of a run; letters, digits, `-`, `_` and `.` make one");
     }
-    Ok(directory.join(format!("{kind}-{job}")))
+    Ok(())
 }
 
 /// Returns whether no shell and no directory takes `name` for more than it is.
@@ -367,9 +382,7 @@ pub(super) fn place_of(job: &str) -> Result<RunLocation<'_>> {
 }
 
 fn watch_here(job: &str, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<Exit> {
-    let paths = directories()
-        .map(|directory| path_of(&directory, KIND, job))
-        .collect::<Result<Vec<_>>>()?;
+    let paths = paths_of(KIND, job)?;
     let read = |path: &PathBuf| serde_json::from_slice::<BoardState>(&fs::read(path).ok()?).ok();
     let mut last: Option<BoardState> = None;
     loop {
@@ -391,7 +404,7 @@ fn watch_here(job: &str, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<Exi
 
 /// Lets the same program on `host` show it. What it says, and what ssh says, is said here.
 fn watch_there(job: &str, host: &str, program: Option<&Path>) -> Result<Exit> {
-    path_of(Path::new(""), KIND, job)?;
+    check_name(job)?;
     let (mut ssh, program) = remote_command(&format!("timeslice watch {job}"), host, program)?;
     let status = ssh.status().context("ssh, which reaches other hosts, cannot be started")?;
     match remote_failure(status, host, &program) {

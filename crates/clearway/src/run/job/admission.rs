@@ -37,10 +37,10 @@ const PROTOCOL: HandshakeLabels =
     HandshakeLabels { magic: *b"clearway join 1\n", message_max: 64 << 10 };
 /// A key of a job is used for nothing else, so that one number does for its sessions.
 const SESSION: u64 = 0;
-/// Newcomers are few, and so is who is let near the job's key.
+/// Few processes join a run, and few know its key.
 const LIMITS: Limits =
     Limits { strangers: 16, each: 4, guests: 16, greeting: Duration::from_secs(5) };
-/// How long a host may take to answer, and a coordinator between two runs to look who came.
+/// How long a host may take to answer, and a coordinator that is between two runs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a process needs to ask a job for a place. Whoever has it can be a rank of the job.
@@ -118,7 +118,7 @@ impl AdmissionDoor {
         let (sender, newcomers) = sync_channel(LIMITS.guests);
         let serve = move || {
             listener.serve(move |visitor| {
-                // A stranger, or one that left: nothing is owed to it.
+                // A stranger, or one that left, gets no answer.
                 let _ = receive(visitor, &key, &sender);
             })
         };

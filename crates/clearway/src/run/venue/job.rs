@@ -209,7 +209,7 @@ impl ProcessVenue for JobVenue {
     }
 
     fn admit(&mut self, newcomer: Newcomer, rank: Rank) -> Result<bool> {
-        if let Some(why) = self.processes.is_irreplaceable(rank) {
+        if let Some(why) = self.processes.irreplaceable_reason(rank) {
             newcomer.refuse(JoinRefusal::Now(format!("{}: {why}", self.processes.name(rank))));
             return Ok(false);
         }
