@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clearway_proto::base::Class;
@@ -42,6 +42,10 @@ const MEMORY_MIN: u64 = 16 << 20;
 
 /// Mounts on top of each other that are taken away.
 const LEFT_MAX: u32 = 8;
+
+/// How often it is tried to unmount what is busy, and how long after each other.
+const BUSY_LOOKS: u32 = 100;
+const BUSY_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What to mount, and how.
 #[derive(Clone, Debug)]
@@ -104,7 +108,8 @@ impl Unmounter {
     /// # Errors
     /// The system's; the mount stays.
     pub fn unmount(&self) -> io::Result<()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).unmount()
+        let mut unmounter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        retry_busy(BUSY_LOOKS, || thread::sleep(BUSY_LOOK_EVERY), || unmounter.unmount())
     }
 }
 
@@ -409,12 +414,30 @@ pub fn detach(path: &Path) -> io::Result<()> {
     unmount_with(path, rustix::mount::UnmountFlags::DETACH, "-uz")
 }
 
-/// Unmounts what is mounted on `path`, unless somebody uses it.
+/// Unmounts what is mounted on `path`, unless somebody uses it. Tries again for up to two seconds: a
+/// process that is just being started has the open files of its parent until it executes its
+/// program.
 ///
 /// # Errors
 /// The system's: [`io::ErrorKind::ResourceBusy`] when somebody uses it.
 pub fn unmount(path: &Path) -> io::Result<()> {
-    unmount_with(path, rustix::mount::UnmountFlags::empty(), "-u")
+    let unmount = || unmount_with(path, rustix::mount::UnmountFlags::empty(), "-u");
+    retry_busy(BUSY_LOOKS, || thread::sleep(BUSY_LOOK_EVERY), unmount)
+}
+
+/// Tries at most `tries` times, as long as something is busy; waits between two tries.
+fn retry_busy(
+    tries: u32,
+    mut wait: impl FnMut(),
+    mut attempt: impl FnMut() -> io::Result<()>,
+) -> io::Result<()> {
+    for _ in 1..tries {
+        match attempt() {
+            Err(why) if why.kind() == io::ErrorKind::ResourceBusy => wait(),
+            outcome => return outcome,
+        }
+    }
+    attempt()
 }
 
 fn unmount_with(path: &Path, flags: rustix::mount::UnmountFlags, flag: &str) -> io::Result<()> {
@@ -425,8 +448,35 @@ fn unmount_with(path: &Path, flags: rustix::mount::UnmountFlags, flag: &str) -> 
             if output.status.success() {
                 return Ok(());
             }
-            Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            let is_busy = said.ends_with("busy");
+            let kind = if is_busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
+            Err(io::Error::new(kind, said))
         }
         other => other.map_err(io::Error::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! The end of a mount.
+
+    use super::*;
+
+    #[test]
+    fn retry_busy__what_is_busy_for_a_moment_is_tried_again_and_not_longer() {
+        let run = |busy: u32, then: fn() -> io::Result<()>| {
+            let (mut attempts, mut waits) = (0, 0);
+            let attempt = || {
+                attempts += 1;
+                if attempts <= busy { Err(Errno::BUSY.into()) } else { then() }
+            };
+            let outcome = retry_busy(3, || waits += 1, attempt);
+            (outcome.map_err(|why| why.kind()), attempts, waits)
+        };
+        assert_eq!(run(2, || Ok(())), (Ok(()), 3, 2));
+        assert_eq!(run(3, || Ok(())), (Err(io::ErrorKind::ResourceBusy), 3, 2));
+        let other = run(1, || Err(Errno::INVAL.into()));
+        assert_eq!(other, (Err(io::ErrorKind::InvalidInput), 2, 1));
     }
 }

@@ -38,8 +38,8 @@ use crate::run::rank_process::SECRET_VARIABLE;
 
 /// How long a mount waits for its server after its task died.
 const SERVER_WAIT: Duration = Duration::from_secs(3);
-/// How long an unmount is tried again while a program that has files open ends.
-const UNMOUNT_RETRY: Duration = Duration::from_secs(2);
+/// How long an unmount takes that finds the mount busy.
+const UNMOUNT_MAX: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Flags of the process of a mount.
@@ -125,14 +125,9 @@ fn open(flags: &NodeMountFlags) -> Result<RemoteMounted> {
 
 /// Unmounts; detaches the mount if it stays busy.
 fn unmount_or_detach(directory: &Path) {
-    let until = Instant::now() + UNMOUNT_RETRY;
-    while unmount(directory).is_err() {
-        if Instant::now() > until {
-            // What cannot be detached either is gone already.
-            let _ = detach(directory);
-            return;
-        }
-        thread::sleep(LOOK_EVERY);
+    if unmount(directory).is_err() {
+        // What cannot be detached either is gone already.
+        let _ = detach(directory);
     }
 }
 
@@ -213,19 +208,12 @@ impl NodeMount {
     /// # Errors
     /// One sentence: a process still used it, so that later writes are lost.
     pub(super) fn close(mut self) -> Result<()> {
-        let begun = Instant::now();
-        let outcome = loop {
-            match unmount(&self.directory) {
-                Ok(()) => break Ok(()),
-                Err(_) if begun.elapsed() < UNMOUNT_RETRY => thread::sleep(LOOK_EVERY),
-                Err(why) => {
-                    // A detached mount ends with its last user, or with its process.
-                    let _ = detach(&self.directory);
-                    let _ = self.process.kill();
-                    break Err(anyhow!("cannot unmount {}: {why}", self.directory.display()));
-                }
-            }
-        };
+        let outcome = unmount(&self.directory).map_err(|why| {
+            // A detached mount ends with its last user, or with its process.
+            let _ = detach(&self.directory);
+            let _ = self.process.kill();
+            anyhow!("cannot unmount {}: {why}", self.directory.display())
+        });
         let status = self.process.wait().context("cannot wait for the process of the mount");
         remove(&self.directory, self.is_temporary);
         outcome?;
@@ -239,7 +227,7 @@ impl NodeMount {
     pub(super) fn stop(mut self) {
         // The process unmounts, because a launcher may kill this task meanwhile.
         drop(self.stdin.take());
-        let until = Instant::now() + UNMOUNT_RETRY + SERVER_WAIT + UNMOUNT_RETRY;
+        let until = Instant::now() + UNMOUNT_MAX + SERVER_WAIT + UNMOUNT_MAX;
         while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
             thread::sleep(LOOK_EVERY);
         }
