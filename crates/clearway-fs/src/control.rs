@@ -229,6 +229,9 @@ pub struct MountStatus {
     pub segments_free: u64,
     /// Segments that are not used any more, because the disk failed there.
     pub segments_retired: u64,
+    /// Why the last snapshot of the log was not written, if so: no segment becomes free until one is.
+    #[serde(default)]
+    pub snapshot_failed: Option<String>,
     /// Inodes in use.
     pub inodes: u64,
     /// Inodes that there can be.

@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::FsError;
 use crate::classes::ClassRules;
 use crate::control::ControlPath;
-use crate::log_directory::{SEGMENTS_MAX, lock_log, segment_name};
+use crate::log_directory::{LogAccess, LogSegments, lock_log, open_file};
 
 /// What is in a log, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -45,6 +45,8 @@ pub struct LogInspection {
     pub has_torn_tail: bool,
     /// Whether bytes behind the last group are no group: a crash tore one, or it was damaged.
     pub has_unknown_tail: bool,
+    /// Segments with another length than the others; the next mount sets it.
+    pub segments_resized: Vec<u64>,
     /// Copies of the superblock that are damaged or cut short; the other one is used.
     pub superblocks_damaged: u32,
     /// Snapshots that are damaged or not whole; the groups that they cover are used.
@@ -68,6 +70,7 @@ impl LogInspection {
     pub fn is_clean(&self) -> bool {
         !self.has_torn_tail
             && !self.has_unknown_tail
+            && self.segments_resized.is_empty()
             && self.superblocks_damaged == 0
             && self.snapshots_damaged == 0
             && self.refused.is_none()
@@ -80,7 +83,7 @@ impl LogInspection {
 struct LogFiles {
     superblock: File,
     snapshots: [File; 2],
-    segments: Vec<File>,
+    segments: LogSegments,
     layout: LogLayout,
     /// Keeps others from opening the log meanwhile.
     _lock: File,
@@ -103,6 +106,7 @@ pub fn inspect(path: &Path) -> Result<LogInspection, FsError> {
         snapshot_group: 0,
         has_torn_tail: false,
         has_unknown_tail: false,
+        segments_resized: files.segments.misfits.iter().map(|(at, _)| *at as u64).collect(),
         superblocks_damaged: 0,
         snapshots_damaged: 0,
         refused: None,
@@ -116,6 +120,7 @@ pub fn inspect(path: &Path) -> Result<LogInspection, FsError> {
         Ok(found) => inspection.take(&found),
         Err(
             why @ (LogError::GroupDamaged { .. }
+            | LogError::Misplaced { .. }
             | LogError::Inconsistent(_)
             | LogError::SuperblockDamaged),
         ) => inspection.refused = Some(why.to_string()),
@@ -158,10 +163,7 @@ impl LogInspection {
 
 impl LogFiles {
     fn open(path: &Path) -> Result<Self, FsError> {
-        let open = |name: &str| {
-            let file = path.join(name);
-            File::open(&file).map_err(FsError::at("cannot open", &file))
-        };
+        let open = |name: &str| open_file(&path.join(name), LogAccess::Read);
         if !path.join("superblock").exists() {
             let listed = std::fs::read_dir(path);
             listed.map_err(FsError::at("cannot read the directory", path))?;
@@ -169,19 +171,15 @@ impl LogFiles {
         }
         let lock = open("lock")?;
         lock_log(&lock, FlockOperation::NonBlockingLockShared, path)?;
-        let listed = std::fs::read_dir(path.join("segments"));
-        let count = listed.map_err(FsError::at("cannot read the segments of", path))?.count();
-        let segments =
-            (0..count.min(SEGMENTS_MAX)).map(|number| open(&segment_name(number as u64)));
-        let segments: Vec<File> = segments.collect::<Result<_, _>>()?;
+        let segments = LogSegments::open(path, LogAccess::Read)?;
         let snapshots = [open("snapshot-0")?, open("snapshot-1")?];
         let length = |file: &File| {
             let metadata = file.metadata();
             metadata.map(|found| found.len()).map_err(FsError::at("cannot read the files of", path))
         };
         let layout = LogLayout {
-            segments: u32::try_from(segments.len()).unwrap_or(u32::MAX),
-            segment_size: Bytes(segments.first().map_or(Ok(0), length)?),
+            segments: u32::try_from(segments.files.len()).unwrap_or(u32::MAX),
+            segment_size: Bytes(segments.size),
             snapshot_size: Bytes(length(&snapshots[0])?.max(length(&snapshots[1])?)),
         };
         Ok(Self { superblock: open("superblock")?, snapshots, segments, layout, _lock: lock })
@@ -192,7 +190,9 @@ impl LogFiles {
         let file = match file {
             LogFile::Superblock => &self.superblock,
             LogFile::Snapshot(slot) => self.snapshots.get(slot).ok_or(Fault::Gone)?,
-            LogFile::Segment(number) => self.segments.get(number as usize).ok_or(Fault::Gone)?,
+            LogFile::Segment(number) => {
+                self.segments.files.get(number as usize).ok_or(Fault::Gone)?
+            }
         };
         let mut filled = 0;
         while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {

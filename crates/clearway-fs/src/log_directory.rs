@@ -19,7 +19,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use clearway_proto::base::Bytes;
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, fallocate, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock};
 
 use crate::FsError;
 
@@ -58,8 +58,7 @@ pub(crate) struct LogDirectory {
     pub(crate) path: PathBuf,
     pub(crate) superblock: File,
     pub(crate) snapshots: [File; 2],
-    pub(crate) segments: Vec<File>,
-    pub(crate) segment_size: u64,
+    pub(crate) segments: LogSegments,
     /// Whether there is no log in the files yet.
     pub(crate) is_new: bool,
     /// Held as long as this lives.
@@ -93,20 +92,17 @@ impl LogDirectory {
             }
             make(path, sizes)?;
         }
-        let open = |name: &str| open_file(&path.join(name));
-        let listed = fs::read_dir(path.join("segments"));
-        let count = listed.map_err(FsError::at("cannot read the segments of", path))?.count();
-        let mut segments = Vec::new();
-        for number in 0..count.min(*SEGMENTS.end() as usize) {
-            segments.push(open(&segment_name(number as u64))?);
+        let open = |name: &str| open_file(&path.join(name), LogAccess::Write);
+        let segments = LogSegments::open(path, LogAccess::Write)?;
+        for (number, _) in &segments.misfits {
+            let file = &segments.files[*number];
+            let resized = file.set_len(segments.size).and_then(|()| reserve(file, segments.size));
+            resized.map_err(FsError::at("cannot set the length of a segment of", path))?;
         }
-        let first = segments.first().map_or(Ok(0), |segment| Ok(segment.metadata()?.len()));
-        let segment_size = first.map_err(FsError::at("cannot read the segments of", path))?;
         Ok(Self {
             superblock: open("superblock")?,
             snapshots: [open("snapshot-0")?, open("snapshot-1")?],
             segments,
-            segment_size,
             is_new,
             path: path.to_owned(),
             _lock: lock,
@@ -132,6 +128,49 @@ pub(crate) fn segment_name(number: u64) -> String {
     format!("segments/{number:08}")
 }
 
+/// The open segments of a log.
+#[derive(Debug)]
+pub(crate) struct LogSegments {
+    pub(crate) files: Vec<File>,
+    /// Bytes of each: what most of them have.
+    pub(crate) size: u64,
+    /// Segments with another length, and that length.
+    pub(crate) misfits: Vec<(usize, u64)>,
+}
+
+impl LogSegments {
+    /// Opens the segments of the log in `path`; files of other names are left out.
+    ///
+    /// # Errors
+    /// [`FsError`]: one is missing, or no regular file.
+    pub(crate) fn open(path: &Path, access: LogAccess) -> Result<Self, FsError> {
+        let wrong = || FsError::at("cannot read the segments of", path);
+        let entries = fs::read_dir(path.join("segments")).map_err(wrong())?;
+        let mut count = 0;
+        for entry in entries {
+            let name = entry.map_err(wrong())?.file_name();
+            let name = name.as_encoded_bytes();
+            count += u64::from(name.len() == 8 && name.iter().all(u8::is_ascii_digit));
+        }
+        let numbers = 0..count.min(SEGMENTS_MAX as u64);
+        let opened = numbers.map(|number| open_file(&path.join(segment_name(number)), access));
+        let files: Vec<File> = opened.collect::<Result<_, _>>()?;
+        let lengths = files.iter().map(|file| Ok(file.metadata()?.len()));
+        let lengths: Vec<u64> = lengths.collect::<io::Result<_>>().map_err(wrong())?;
+        let having = |length: &u64| lengths.iter().filter(|other| *other == length).count();
+        let size = lengths.iter().copied().max_by_key(having).unwrap_or(0);
+        let misfits = lengths.into_iter().enumerate().filter(|(_, length)| *length != size);
+        Ok(Self { size, misfits: misfits.collect(), files })
+    }
+}
+
+/// What the files of a log are opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogAccess {
+    Read,
+    Write,
+}
+
 /// Returns whether `path` has nothing but what an interrupted start of a log leaves there.
 fn is_free(path: &Path) -> Result<bool, FsError> {
     let entries = fs::read_dir(path).map_err(FsError::at("cannot read the directory", path))?;
@@ -154,7 +193,7 @@ fn has_content(path: &Path) -> Result<bool, FsError> {
         files.extend(entries.flatten().map(|entry| entry.path()));
     }
     for file in files.iter().filter(|file| file.is_file()) {
-        let (mut begin, opened) = ([0; 512], open_file(file)?);
+        let (mut begin, opened) = ([0; 512], open_file(file, LogAccess::Read)?);
         let length = opened.read_at(&mut begin, 0).map_err(FsError::at("cannot read", file))?;
         if begin[..length].iter().any(|byte| *byte != 0) {
             return Ok(true);
@@ -199,7 +238,7 @@ pub(crate) fn lock_log(lock: &File, operation: FlockOperation, path: &Path) -> R
 
 /// Returns whether a superblock was made and never written.
 fn is_blank(path: &Path) -> Result<bool, FsError> {
-    let file = open_file(path)?;
+    let file = open_file(path, LogAccess::Read)?;
     let mut bytes = [0; SUPERBLOCK_BYTES as usize];
     match file.read_exact_at(&mut bytes, 0) {
         Ok(()) => Ok(bytes.iter().all(|byte| *byte == 0)),
@@ -211,8 +250,16 @@ fn is_blank(path: &Path) -> Result<bool, FsError> {
     }
 }
 
-fn open_file(path: &Path) -> Result<File, FsError> {
-    let file = OpenOptions::new().read(true).write(true).open(path);
+/// Opens a regular file of a log.
+pub(crate) fn open_file(path: &Path, access: LogAccess) -> Result<File, FsError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(access == LogAccess::Write);
+    // A pipe of that name must not keep the command waiting for a writer.
+    options.custom_flags(OFlags::NONBLOCK.bits() as i32);
+    let file = options.open(path).and_then(|file| {
+        let is_file = file.metadata()?.is_file();
+        is_file.then_some(file).ok_or_else(|| io::Error::other("it is no regular file"))
+    });
     file.map_err(FsError::at("cannot open", path))
 }
 
@@ -268,14 +315,18 @@ fn make_file(path: &Path, length: u64) -> Result<(), FsError> {
     options.write(true).create(true).truncate(true).mode(Mode::RUSR.union(Mode::WUSR).bits());
     let file = options.open(path).map_err(wrong())?;
     if length > 0 {
-        match fallocate(&file, FallocateFlags::empty(), 0, length) {
-            Ok(()) => {}
-            // Where the file system cannot promise it, a full disk is an error of a later write.
-            Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(length).map_err(wrong())?,
-            Err(why) => return Err(wrong()(why.into())),
-        }
+        reserve(&file, length).map_err(wrong())?;
     }
     file.sync_all().map_err(wrong())
+}
+
+/// Gives a file `length` bytes that are really there.
+fn reserve(file: &File, length: u64) -> io::Result<()> {
+    match fallocate(file, FallocateFlags::empty(), 0, length) {
+        // Where the file system cannot promise it, a full disk is an error of a later write.
+        Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(length),
+        outcome => outcome.map_err(io::Error::from),
+    }
 }
 
 fn sync_directory(path: &Path) -> Result<(), FsError> {
@@ -286,7 +337,7 @@ fn sync_directory(path: &Path) -> Result<(), FsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TestDirectory;
+    use crate::testing::{TestDirectory, open_log};
 
     const SIZES: LogSizes = LogSizes { total: Bytes(64 << 20), inodes: 1000 };
 
@@ -295,14 +346,14 @@ mod tests {
         let directory = TestDirectory::new();
         let path = directory.path().join("log");
         let log = LogDirectory::open(&path, SIZES).expect("made");
-        assert_eq!((log.segments.len(), log.segment_size, log.is_new), (4, 16 << 20, true));
+        let segments = &log.segments;
+        assert_eq!((segments.files.len(), segments.size, log.is_new), (4, 16 << 20, true));
         let why = LogDirectory::open(&path, SIZES).expect_err("held").to_string();
         assert!(why.contains("in use by another mount (process "), "{why}");
         log.superblock.write_all_at(b"x", 0).expect("written");
         drop(log);
-        let again = LogDirectory::open(&path, LogSizes { total: Bytes(1 << 30), ..SIZES });
-        let again = again.expect("opened");
-        assert_eq!((again.segments.len(), again.is_new), (4, false));
+        let again = open_log(&path, SIZES).expect("opened");
+        assert_eq!((again.segments.files.len(), again.is_new), (4, false));
     }
 
     #[test]
@@ -311,22 +362,53 @@ mod tests {
             let directory = TestDirectory::new();
             let path = directory.path().join("log");
             let log = LogDirectory::open(&path, SIZES).expect("a new log");
-            log.segments[1].write_all_at(b"CLWYGRP", 0).expect("written");
+            log.segments.files[1].write_all_at(b"CLWYGRP", 0).expect("written");
             drop(log);
             if is_removed {
                 fs::remove_file(path.join("superblock")).expect("removed");
             }
-            // A child that another test starts may have the lock for a moment.
-            let why = loop {
-                match LogDirectory::open(&path, SIZES).expect_err("a log") {
-                    FsError::InUse { .. } => std::thread::yield_now(),
-                    why => break why.to_string(),
-                }
-            };
+            let why = open_log(&path, SIZES).expect_err("a log").to_string();
             assert!(why.contains("its superblock is gone"), "{why}");
             let kept = fs::read(path.join(segment_name(1))).expect("there");
             assert!(kept.starts_with(b"CLWYGRP"), "it is as it was");
         }
+    }
+
+    #[test]
+    fn open__segments_get_their_length_again_and_other_files_are_left_out() {
+        let directory = TestDirectory::new();
+        let path = directory.path().join("log");
+        let log = LogDirectory::open(&path, SIZES).expect("a new log");
+        log.superblock.write_all_at(b"x", 0).expect("written");
+        log.segments.files[0].set_len((16 << 20) + 1).expect("longer");
+        log.segments.files[2].set_len(5).expect("shorter");
+        fs::write(path.join("segments/notes.txt"), "mine").expect("written");
+        let read = LogSegments::open(&path, LogAccess::Read).expect("opened");
+        assert_eq!((read.files.len(), read.size), (4, 16 << 20));
+        assert_eq!(read.misfits, [(0, (16 << 20) + 1), (2, 5)]);
+        drop(log);
+        let log = open_log(&path, SIZES).expect("a log");
+        assert_eq!(log.segments.misfits, read.misfits);
+        let lengths = log.segments.files.iter().map(|file| file.metadata().expect("there").len());
+        assert_eq!(lengths.collect::<Vec<_>>(), [16 << 20; 4]);
+    }
+
+    #[test]
+    fn open__a_pipe_in_place_of_a_segment_is_refused_at_once() {
+        let directory = TestDirectory::new();
+        let path = directory.path().join("log");
+        let log = LogDirectory::open(&path, SIZES).expect("a new log");
+        log.superblock.write_all_at(b"x", 0).expect("written");
+        drop(log);
+        let segment = path.join(segment_name(1));
+        fs::remove_file(&segment).expect("removed");
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &segment, rustix::fs::FileType::Fifo, mode, 0)
+            .expect("a pipe");
+        let why = LogSegments::open(&path, LogAccess::Read).expect_err("a pipe").to_string();
+        assert!(why.contains("it is no regular file"), "{why}");
+        let why = open_log(&path, SIZES).expect_err("a pipe").to_string();
+        assert!(why.contains("it is no regular file"), "{why}");
     }
 
     #[test]

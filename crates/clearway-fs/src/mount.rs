@@ -184,6 +184,12 @@ pub(crate) fn open_log(
     check_store(&options.store)?;
     check_apart(options, directory)?;
     let log = LogDirectory::open(&options.log, options.sizes)?;
+    for (number, length) in &log.segments.misfits {
+        reporter(&format!(
+            "segment {number} of the log had {length} bytes, and has {} again; bytes that it lost are zeros",
+            log.segments.size
+        ));
+    }
     let is_new = log.is_new;
     let (engine, thread) =
         Engine::open(log, options.sizes, options.memory, orphans, Arc::clone(reporter))?;

@@ -1,7 +1,10 @@
-//! Directories of tests.
+//! Directories and logs of tests.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::FsError;
+use crate::log_directory::{LogDirectory, LogSizes};
 
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
@@ -44,5 +47,16 @@ impl TestDirectory {
 impl Drop for TestDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Opens a log that may just have been closed: a child that another test starts has its lock until it
+/// executes its program.
+pub(crate) fn open_log(path: &Path, sizes: LogSizes) -> Result<LogDirectory, FsError> {
+    loop {
+        match LogDirectory::open(path, sizes) {
+            Err(FsError::InUse { .. }) => std::thread::yield_now(),
+            outcome => return outcome,
+        }
     }
 }

@@ -149,6 +149,7 @@ impl Engine {
         let config = log_config(&mut wire, &directory, sizes, scratch)?;
         let segments = directory
             .segments
+            .files
             .iter()
             .map(|file| directory.reopen(file))
             .collect::<Result<_, _>>()?;
@@ -398,8 +399,8 @@ fn log_config(
         superblock: open(&directory.superblock)?,
         snapshots: [open(one)?, open(other)?],
         snapshot_size: Bytes(LogDirectory::snapshot_bytes(sizes.inodes)),
-        segments: directory.segments.iter().map(&mut open).collect::<Result<_, _>>()?,
-        segment_size: Bytes(directory.segment_size),
+        segments: directory.segments.files.iter().map(&mut open).collect::<Result<_, _>>()?,
+        segment_size: Bytes(directory.segments.size),
         bodies_max: BODIES_MAX,
         scratch,
         inodes_max: sizes.inodes,

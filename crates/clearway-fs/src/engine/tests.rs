@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::*;
 use crate::bytes::SeekTarget;
 use crate::names::{Attributes, Maker, NamePlace, RenameMode};
-use crate::testing::TestDirectory;
+use crate::testing::{TestDirectory, open_log};
 use clearway_proto::staging::InodeId;
 
 const SIZES: LogSizes = LogSizes { total: Bytes(64 << 20), inodes: 1000 };
@@ -30,14 +30,7 @@ struct Trial {
 
 impl Trial {
     fn open(path: &Path) -> Self {
-        // A child that another test starts has the lock of a log that was closed until it runs its own
-        // program.
-        let log = loop {
-            match LogDirectory::open(path, SIZES) {
-                Err(FsError::InUse { .. }) => std::thread::yield_now(),
-                opened => break opened.expect("a log"),
-            }
-        };
+        let log = open_log(path, SIZES).expect("a log");
         let (engine, thread) =
             Engine::open(log, SIZES, MEMORY, OrphanPolicy::Forget, Arc::new(|_: &str| ()))
                 .expect("opened");
@@ -337,7 +330,7 @@ fn read__damaged_bytes_of_the_log_are_not_given_away() {
     damaged.write_all_at(&[0x5b], at as u64 + 100).expect("damaged");
     let said = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&said);
-    let log = LogDirectory::open(directory.path(), SIZES).expect("a log");
+    let log = open_log(directory.path(), SIZES).expect("a log");
     let reporter: Reporter =
         Arc::new(move |sentence| kept.lock().expect("not poisoned").push(sentence.to_owned()));
     let (engine, thread) =

@@ -3,7 +3,9 @@
 //! # Model
 //! A snapshot is taken between two groups, when nothing is in the open one. Its bytes are made at
 //! once, and written when the last group that it covers is durable: a snapshot on disk never knows
-//! more than the log. That doubles the memory of the tree for a while.
+//! more than the log. That doubles the memory of the tree for a while. One that failed is tried again
+//! after [`RETRY_AFTER`]: without a snapshot a full log frees no segment, and takes no call that
+//! could lead to another attempt.
 //!
 //! # Invariants
 //! I1. The file of the snapshot in force is not written to.
@@ -16,11 +18,14 @@ use super::log::{LogPhase, StagingLog};
 use super::opening::fault_of;
 use super::snapshot::SnapshotHeader;
 use super::{BLOCK, LogError, LogEvent, blocks};
-use crate::base::crc32c;
+use crate::base::{LocalNs, Nanos, crc32c};
 use crate::wire::{Fault, FileKind, Span, Status};
 
 /// Bytes of a snapshot that are written at a time.
 const SLICE: usize = 64 << 10;
+
+/// How long after one that failed another snapshot is tried.
+pub(super) const RETRY_AFTER: Nanos = Nanos::from_secs(5);
 
 /// A snapshot that is not in force yet.
 #[derive(Debug)]
@@ -38,23 +43,37 @@ pub(super) enum Checkpoint {
 }
 
 impl StagingLog {
-    /// Takes a snapshot if one is wanted and can be taken now.
-    pub(super) fn begin_checkpoint(&mut self) {
-        let is_ready = matches!(self.checkpoint, Checkpoint::None)
+    /// Returns whether a snapshot could be taken now.
+    fn can_checkpoint(&self) -> bool {
+        matches!(self.checkpoint, Checkpoint::None)
             && matches!(self.phase, LogPhase::Open)
             && self.trouble.is_none()
             && self.open.records == 0
-            && self.end.group > self.covered.0;
-        let is_due = is_ready
-            && (self.since_snapshot >= self.config.snapshot_every.0 || self.waits_for_snapshot());
-        if !is_due {
+            && self.end.group > self.covered.0
+    }
+
+    /// Returns when a snapshot that failed is tried again.
+    pub(super) fn checkpoint_at(&self) -> Option<LocalNs> {
+        let (_, failed_at) = self.snapshot_failed?;
+        self.can_checkpoint().then(|| failed_at + RETRY_AFTER)
+    }
+
+    /// Takes a snapshot if one is wanted and can be taken now.
+    pub(super) fn begin_checkpoint(&mut self) {
+        let is_wanted = match self.snapshot_failed {
+            Some((_, at)) => at + RETRY_AFTER <= self.now,
+            None => {
+                self.since_snapshot >= self.config.snapshot_every.0 || self.waits_for_snapshot()
+            }
+        };
+        if !is_wanted || !self.can_checkpoint() {
             return;
         }
         self.since_snapshot = 0;
         let state = self.state.encode();
         let length = state.len() as u64;
         if BLOCK as u64 + length > self.config.snapshot_size.0 {
-            self.notify(LogEvent::Notice(LogError::SnapshotFailed(Fault::NoSpace)));
+            self.checkpoint_failed(Fault::NoSpace);
             return;
         }
         let header =
@@ -92,11 +111,18 @@ impl StagingLog {
         self.checkpoint = Checkpoint::Writing { header, state, written };
     }
 
+    fn checkpoint_failed(&mut self, fault: Fault) {
+        let before = self.snapshot_failed.replace((fault, self.now));
+        if before.is_none_or(|(before, _)| before != fault) {
+            self.notify(LogEvent::Notice(LogError::SnapshotFailed(fault)));
+        }
+    }
+
     /// Takes the end of an operation of a snapshot.
     pub(super) fn checkpoint_done(&mut self, status: Status) {
         let checkpoint = core::mem::replace(&mut self.checkpoint, Checkpoint::None);
         if let Some(fault) = fault_of(status) {
-            self.notify(LogEvent::Notice(LogError::SnapshotFailed(fault)));
+            self.checkpoint_failed(fault);
             return;
         }
         let file = self.config.snapshots[1 - self.covered.1];
@@ -116,6 +142,7 @@ impl StagingLog {
                 self.checkpoint = Checkpoint::Syncing { header };
             }
             Checkpoint::Syncing { header } => {
+                self.snapshot_failed = None;
                 self.covered = (header.end.group, 1 - self.covered.1);
                 self.close_if_due();
                 self.begin_checkpoint();

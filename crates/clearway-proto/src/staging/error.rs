@@ -35,6 +35,13 @@ pub enum LogError {
         /// Where it should be.
         place: LogPlace,
     },
+    /// A segment begins with a group of another one: the files were exchanged or copied.
+    Misplaced {
+        /// The segment.
+        segment: u32,
+        /// The segment that it was written for.
+        from: u32,
+    },
     /// A group that is whole changes what is not there.
     Inconsistent(GroupNumber),
     /// The tree refuses the change.
@@ -56,7 +63,7 @@ pub enum LogError {
     },
     /// The disk failed again while everything was written again: nothing more is accepted.
     Stopped(Fault),
-    /// A snapshot could not be written; the next one is tried later.
+    /// A snapshot could not be written; it is tried again some seconds later.
     SnapshotFailed(Fault),
     /// The clock of the machine stepped back; times of files stand still until it has caught up.
     ClockBack(Nanos),
@@ -96,6 +103,10 @@ impl fmt::Display for LogError {
                 place.segment,
                 place.offset()
             ),
+            Self::Misplaced { segment, from } => write!(
+                f,
+                "segment {segment} has what was written to segment {from}; put the files of the segments back in their order"
+            ),
             Self::Inconsistent(group) => {
                 write!(f, "group {} is whole but changes what is not there", group.0)
             }
@@ -111,7 +122,7 @@ impl fmt::Display for LogError {
                 write!(f, "the log is stopped: {fault}; what is not durable stays with its clients")
             }
             Self::SnapshotFailed(fault) => {
-                write!(f, "a snapshot was not written: {fault}; space is freed later")
+                write!(f, "a snapshot of the log was not written: {fault}; the log frees no space until one is; it is tried again every {} s", super::checkpoint::RETRY_AFTER.0 / 1_000_000_000)
             }
             Self::ClockBack(by) => write!(f, "the clock stepped back by {by}; times of files stand still"),
         }

@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use super::record::RecordBody;
-use super::recovery::{FileRange, LogFile, Recovery, RecoveryReport, RecoveryStep};
+use super::recovery::{FileRange, LogFile, Recovery, RecoveryReport, RecoveryStep, ScanExtent};
 use super::state::{BodyCondition, BodyPlace, LogState};
 use super::{BLOCK, BODY_MAX, Epoch, LogError};
 use crate::base::{Bytes, xxh3};
@@ -65,7 +65,8 @@ pub fn inspect_log(layout: LogLayout, read: &mut LogRead<'_>) -> Result<Inspecte
     let segment_blocks = layout.segment_size.0 / BLOCK as u64;
     let segment_blocks = u32::try_from(segment_blocks).map_err(|_| LogError::Configuration)?;
     let snapshot_size = layout.snapshot_size.0;
-    let mut recovery = Recovery::new(layout.segments, segment_blocks, snapshot_size, u32::MAX);
+    let (segments, extent) = (layout.segments, ScanExtent::All);
+    let mut recovery = Recovery::new(segments, segment_blocks, snapshot_size, u32::MAX, extent);
     let mut buffer = Vec::new();
     let fill = |FileRange { file, at, length }, read: &mut LogRead<'_>, buffer: &mut Vec<u8>| {
         buffer.clear();

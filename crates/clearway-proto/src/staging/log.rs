@@ -21,7 +21,7 @@ use super::{
 };
 use super::{commit, group};
 use crate::base::{Bytes, LocalNs, Nanos};
-use crate::wire::{Arrival, Engine, FileId, Input, More, Out, Queue, Span, Status};
+use crate::wire::{Arrival, Engine, Fault, FileId, Input, More, Out, Queue, Span, Status};
 
 /// The space of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct LogSpace {
     pub segments_free: u64,
     /// Segments that are not written to any more, because the disk failed there.
     pub segments_retired: u64,
+    /// Why the last snapshot was not written, if so: no segment becomes free until one is.
+    pub snapshot_failed: Option<Fault>,
 }
 
 /// How far the log is.
@@ -103,6 +105,8 @@ pub struct StagingLog {
     pub(super) checkpoint: Checkpoint,
     /// Bytes of groups since the last snapshot was begun.
     pub(super) since_snapshot: u64,
+    /// Why the last snapshot failed, and when.
+    pub(super) snapshot_failed: Option<(Fault, LocalNs)>,
 }
 
 impl StagingLog {
@@ -138,6 +142,7 @@ impl StagingLog {
             covered: (GroupNumber(0), 1),
             checkpoint: Checkpoint::None,
             since_snapshot: 0,
+            snapshot_failed: None,
         }
     }
 
@@ -175,6 +180,7 @@ impl StagingLog {
             segments,
             segments_free,
             segments_retired: retired as u64,
+            snapshot_failed: self.snapshot_failed.map(|(fault, _)| fault),
         }
     }
 
@@ -298,6 +304,7 @@ impl Engine for StagingLog {
             Input::Tick => {
                 self.close_if_due();
                 self.note_if_quiet();
+                self.begin_checkpoint();
             }
             Input::Arrival(arrival) => self.arrival(arrival),
             Input::Command(command) => self.command(command),
@@ -312,6 +319,6 @@ impl Engine for StagingLog {
     }
 
     fn deadline(&self) -> Option<LocalNs> {
-        self.commit_at().into_iter().chain(self.note_at()).min()
+        [self.commit_at(), self.note_at(), self.checkpoint_at()].into_iter().flatten().min()
     }
 }

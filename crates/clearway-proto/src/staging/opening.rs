@@ -13,7 +13,9 @@ use alloc::collections::VecDeque;
 
 use super::disk_queue::{DiskJob, DiskOperation};
 use super::log::{LogPhase, StagingLog};
-use super::recovery::{FileRange, LogFile, Recovered, Recovery, RecoveryReport, RecoveryStep};
+use super::recovery::{
+    FileRange, LogFile, Recovered, Recovery, RecoveryReport, RecoveryStep, ScanExtent,
+};
 use super::superblock::{COPIES, Superblock};
 use super::{BLOCK, Epoch, GroupNumber, LogError, LogEvent, LogOrigin};
 use crate::base::Xxh3;
@@ -83,6 +85,7 @@ impl StagingLog {
             self.segment_blocks(),
             self.config.snapshot_size.0,
             self.config.inodes_max,
+            ScanExtent::Likely,
         );
         let mut opening = Opening {
             recovery,

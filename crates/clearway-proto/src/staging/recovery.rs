@@ -15,7 +15,10 @@
 //! equal bodies of a later group can have made it so.
 //!
 //! Where it is not there whole, all headers that could be later are read: if one of them says that
-//! the group was durable, it is damaged, otherwise it is the torn tail.
+//! the group was durable, it is damaged, otherwise it is the torn tail. They can be in segments that
+//! begin with a later group, and in those that do not begin with a group but have bytes. To look
+//! for these, an opening reads blocks 1, 4, 8, 16 and so on of a segment that begins with zeros. An
+//! inspection reads all segments to their ends.
 //!
 //! # Invariants
 //! I1. A group is used only whole, and only behind the one that it was written behind.
@@ -121,6 +124,8 @@ enum RecoveryPhase {
         bytes: Vec<u8>,
     },
     FirstHeader(u32),
+    /// Looks for bytes in a segment that begins with zeros.
+    Probe(LogPlace),
     /// Looks at the place behind the last group.
     Next(LogPlace),
     Front {
@@ -153,6 +158,15 @@ enum MissingGroup {
     Bodies { header: GroupHeader, digest: u32, records: Vec<LogRecord>, sound: Vec<bool> },
 }
 
+/// Where headers are looked for that are later than a group that is not there whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ScanExtent {
+    /// In segments whose beginning says that they can have some.
+    Likely,
+    /// In all segments, which takes as long as reading the whole log.
+    All,
+}
+
 /// Reads a log.
 #[derive(Debug)]
 pub(super) struct Recovery {
@@ -166,8 +180,9 @@ pub(super) struct Recovery {
     snapshots: Vec<(SnapshotHeader, usize)>,
     /// The first header of each segment that has one, and its digest.
     firsts: Vec<(GroupHeader, u32)>,
-    /// Segments whose first block is neither zeros nor a header of this log.
+    /// Segments that have bytes and do not begin with a header of this log.
     unknown_firsts: Vec<u32>,
+    extent: ScanExtent,
     /// The highest group that is known to have been durable.
     durable: GroupNumber,
     state: LogState,
@@ -185,6 +200,7 @@ impl Recovery {
         segment_blocks: u32,
         snapshot_size: u64,
         inodes_max: u32,
+        extent: ScanExtent,
     ) -> Self {
         Self {
             segments,
@@ -196,6 +212,7 @@ impl Recovery {
             snapshots: Vec::new(),
             firsts: Vec::new(),
             unknown_firsts: Vec::new(),
+            extent,
             durable: GroupNumber(0),
             state: LogState::new(inodes_max),
             end: LogEnd::EMPTY,
@@ -231,6 +248,9 @@ impl Recovery {
             }
             RecoveryPhase::FirstHeader(segment) => of(LogFile::Segment(*segment), 0, block),
             RecoveryPhase::Next(place) => segment(*place, 0, block),
+            RecoveryPhase::Probe(place) => {
+                segment(*place, 0, ((self.segment_blocks - place.block) * block).min(PIECE))
+            }
             RecoveryPhase::Front { header, bytes, .. } => {
                 let read = blocks(bytes.len() as u64);
                 let left = (header.front_blocks() - read) * block;
@@ -292,6 +312,7 @@ impl Recovery {
             RecoveryPhase::SnapshotHeader(slot) => self.take_snapshot_header(slot, bytes),
             RecoveryPhase::Snapshot { bytes: before } => self.take_snapshot(before, bytes),
             RecoveryPhase::FirstHeader(segment) => self.take_first_header(segment, bytes),
+            RecoveryPhase::Probe(place) => self.take_probe(place, bytes),
             RecoveryPhase::Next(place) => self.take_next(place, bytes),
             RecoveryPhase::Front { header, digest, bytes: before } => {
                 self.take_front(header, digest, before, bytes)
@@ -309,7 +330,7 @@ impl Recovery {
             RecoveryPhase::Superblock(_)
             | RecoveryPhase::SnapshotHeader(_)
             | RecoveryPhase::Snapshot { .. } => true,
-            RecoveryPhase::Scan { .. } => true,
+            RecoveryPhase::Scan { .. } | RecoveryPhase::Probe(_) => true,
             RecoveryPhase::FirstHeader(segment) => self.state.retired.contains(segment),
             _ => false,
         }
@@ -427,12 +448,41 @@ impl Recovery {
     }
 
     fn take_first_header(&mut self, segment: u32, bytes: &[u8]) -> RecoveryPhase {
-        if let Some((header, digest)) = self.header_at(LogPlace { segment, block: 0 }, bytes) {
-            self.durable = self.durable.max(header.durable);
-            self.firsts.push((header, digest));
-        } else if bytes.iter().any(|byte| *byte != 0) {
-            self.unknown_firsts.push(segment);
+        let place = LogPlace { segment, block: 0 };
+        let parsed = GroupHeader::parse(bytes).filter(|(header, _)| self.is_ours(header.log));
+        match parsed {
+            Some((header, _)) if header.place != place => {
+                let from = header.place.segment;
+                self.failed = Some(LogError::Misplaced { segment, from });
+            }
+            Some((header, digest)) => {
+                self.durable = self.durable.max(header.durable);
+                self.firsts.push((header, digest));
+            }
+            None if bytes.iter().any(|byte| *byte != 0) => self.unknown_firsts.push(segment),
+            None if self.segment_blocks > 1 && !self.state.retired.contains(&segment) => {
+                return RecoveryPhase::Probe(LogPlace { segment, block: 1 });
+            }
+            None => {}
         }
+        self.next_segment(segment)
+    }
+
+    /// Looks whether a segment that begins with zeros has bytes further on.
+    fn take_probe(&mut self, place: LogPlace, bytes: &[u8]) -> RecoveryPhase {
+        if bytes.iter().any(|byte| *byte != 0) {
+            self.unknown_firsts.push(place.segment);
+        } else {
+            let block = place.block.saturating_mul(2).max(PIECE / BLOCK as u32 * 2);
+            if block < self.segment_blocks {
+                return RecoveryPhase::Probe(LogPlace { block, ..place });
+            }
+        }
+        self.next_segment(place.segment)
+    }
+
+    /// Continues behind the beginning of a segment.
+    fn next_segment(&mut self, segment: u32) -> RecoveryPhase {
         if segment + 1 < self.segments {
             return RecoveryPhase::FirstHeader(segment + 1);
         }
@@ -571,7 +621,10 @@ impl Recovery {
         let later = self.firsts.iter().filter(|(first, _)| first.number.0 > number);
         let later = later.map(|(first, _)| first.place.segment);
         // Groups behind a damaged first header may say that it was durable.
-        let segments: BTreeSet<u32> = later.chain(self.unknown_firsts.iter().copied()).collect();
+        let segments: BTreeSet<u32> = match self.extent {
+            ScanExtent::Likely => later.chain(self.unknown_firsts.iter().copied()).collect(),
+            ScanExtent::All => (0..self.segments).collect(),
+        };
         if let Some(next) = self.end.next
             && !segments.contains(&next.segment)
             && next.block < self.segment_blocks
@@ -618,6 +671,7 @@ impl Recovery {
             // A segment that is used again still has what it had before.
             let uses = self.firsts.iter().map(|(first, _)| first.segment_use);
             let is_reused = uses.max().is_some_and(|most| most > u64::from(self.segments));
+            self.report.has_unknown_tail |= !self.unknown_firsts.is_empty();
             self.report.has_unknown_tail &= !is_reused && matches!(missing, MissingGroup::Header);
             return RecoveryPhase::Over;
         }

@@ -68,6 +68,7 @@ mod tests {
             segments: 64,
             segments_free: free / 16,
             segments_retired: 0,
+            snapshot_failed: None,
         }
     }
 

@@ -257,6 +257,12 @@ fn page(status: &MountStatus) -> String {
         ),
         format!("class    {} where no other is set", status.class),
     ];
+    if let Some(why) = &status.snapshot_failed {
+        lines.push(format!(
+            "full     no space becomes free until a snapshot of the log is written: {}",
+            escaped(why)
+        ));
+    }
     if status.segments_retired > 0 {
         lines.push(format!("retired  {} segments, where the disk failed", status.segments_retired));
     }
@@ -343,6 +349,11 @@ fn damage(found: &LogInspection) -> Vec<String> {
             "damaged  a copy of the superblock; the other one is whole, and the next mount writes both"
                 .to_owned(),
         );
+    }
+    for number in &found.segments_resized {
+        lines.push(format!(
+            "damaged  segment {number} has another length than the others; the next mount sets it"
+        ));
     }
     if found.snapshots_damaged > 0 {
         lines.push(format!(

@@ -9,7 +9,9 @@ use clearway_proto::staging::{
 use clearway_proto::wire::{Fault, FileId, FileKind, Span};
 
 use super::disk::{CrashKind, TrialDisk};
-use super::machine::{ARENA, Machine, SUPERBLOCK, blank, config, segment_files};
+use super::machine::{
+    ARENA, Machine, SEGMENT_SIZE, SNAPSHOTS, SUPERBLOCK, blank, config, segment_files,
+};
 
 const CLIENT: ClientId = ClientId(4);
 
@@ -445,6 +447,99 @@ fn open__a_damaged_first_header_of_durable_groups_is_no_torn_tail() {
     disk.flip(used, 20, 0);
     let why = refusal(disk);
     assert!(matches!(why, LogError::GroupDamaged { group: GroupNumber(1), .. }), "{why}");
+}
+
+#[test]
+fn open__zeros_in_place_of_the_first_headers_of_durable_groups_are_no_torn_tail() {
+    let mut machine = log();
+    for number in 1..=20 {
+        append(&mut machine, number, create(number + 1, &number.to_string()));
+        end_all(&mut machine);
+    }
+    for blocks in [1, 2, 3, 8] {
+        let mut disk = machine.disk.clone();
+        disk.sync_all();
+        disk.put(segment_files()[0], 0, &vec![0; blocks * 4096]);
+        let why = refusal(disk);
+        assert!(matches!(why, LogError::GroupDamaged { group: GroupNumber(1), .. }), "{why}");
+    }
+}
+
+/// Nothing says that it was durable, and so it may also be torn.
+#[test]
+fn open__zeros_in_place_of_the_header_of_the_only_group_are_reported() {
+    let mut machine = log();
+    machine.arena.fill(7);
+    append_only(&mut machine, 1, create(2, "a"), Span::EMPTY);
+    write(&mut machine, 2, 2, 9000);
+    end_all(&mut machine);
+    let mut disk = machine.disk.clone();
+    disk.sync_all();
+    disk.put(segment_files()[0], 0, &[0; 4096]);
+    let mut opened = Machine::boot(disk, LogOrigin::Existing, None);
+    end_all(&mut opened);
+    let Some(LogEvent::Opened(report)) = opened.events.pop_front() else { panic!("not open") };
+    assert!(report.has_unknown_tail, "{report:?}");
+}
+
+#[test]
+fn open__a_segment_in_the_place_of_another_is_refused() {
+    let mut machine = log();
+    append(&mut machine, 1, create(2, "a"));
+    end_all(&mut machine);
+    let mut disk = machine.disk.clone();
+    disk.sync_all();
+    let [first, second, ..] = segment_files()[..] else { panic!("two segments") };
+    let bytes = disk.read(first, 0, SEGMENT_SIZE);
+    disk.put(first, 0, &vec![0; SEGMENT_SIZE]);
+    disk.put(second, 0, &bytes);
+    let why = refusal(disk);
+    assert_eq!(why, LogError::Misplaced { segment: 1, from: 0 });
+    assert_eq!(
+        why.to_string(),
+        "segment 1 has what was written to segment 0; put the files of the segments back in their order"
+    );
+}
+
+/// Ends all operations; those on snapshots with a fault.
+fn end_without_snapshots(machine: &mut Machine) {
+    while let Some(pending) = machine.disk.pending.first() {
+        let fault = SNAPSHOTS.contains(&pending.file).then_some(Fault::NoSpace);
+        machine.end(0, fault).expect("an end");
+    }
+}
+
+#[test]
+fn checkpoint__a_full_log_tries_a_snapshot_again_that_failed() {
+    let mut machine = log();
+    append(&mut machine, 1, create(2, "a"));
+    let mut number = 2;
+    let mut notices = 0;
+    loop {
+        write(&mut machine, number, 2, 16 << 10);
+        end_without_snapshots(&mut machine);
+        let events = said(&mut machine);
+        let failed = LogEvent::Notice(LogError::SnapshotFailed(Fault::NoSpace));
+        notices += events.iter().filter(|event| **event == failed).count();
+        if events.iter().any(|event| matches!(event, LogEvent::Refused { .. })) {
+            break;
+        }
+        number += 1;
+    }
+    assert_eq!((notices, machine.log.snapshot_failed()), (1, Some(Fault::NoSpace)));
+    machine.now = machine.log.deadline().expect("another attempt");
+    machine.tick();
+    end_without_snapshots(&mut machine);
+    assert_eq!(said(&mut machine), [], "the same failure is reported once");
+    write(&mut machine, number, 2, 16 << 10);
+    let refused = LogEvent::Refused { client: CLIENT, number, why: LogError::Full };
+    assert_eq!(said(&mut machine), [refused]);
+    machine.now = machine.log.deadline().expect("another attempt");
+    machine.tick();
+    end_all(&mut machine);
+    assert_eq!(machine.log.snapshot_failed(), None);
+    write(&mut machine, number, 2, 16 << 10);
+    assert_eq!(said(&mut machine), [applied(number)]);
 }
 
 #[test]

@@ -12,7 +12,8 @@ use clearway_proto::staging::{
     ClientId, GroupHeader, LogCommand, LogConfig, LogEvent, LogState, StagingLog, TreeChange,
 };
 use clearway_proto::wire::{
-    Arrival, Effect, Engine, FileId, FileKind, Input, More, Operation, Out, Span, Status, Token,
+    Arrival, Effect, Engine, Fault, FileId, FileKind, Input, More, Operation, Out, Span, Status,
+    Token,
 };
 
 use super::machine::{ARENA, SNAPSHOTS, segment_files};
@@ -190,6 +191,11 @@ impl FaultyLog {
     /// Returns how many bytes compaction moved.
     pub(super) fn moved(&self) -> u64 {
         self.log.moved().0
+    }
+
+    /// Returns why the last snapshot failed, if so.
+    pub(super) fn snapshot_failed(&self) -> Option<Fault> {
+        self.log.space().snapshot_failed
     }
 
     /// Returns the last durable group.

@@ -587,6 +587,14 @@ fn fsck__says_what_a_log_has_and_changes_nothing() {
     file.write_all_at(b"x", end.next_multiple_of(4096)).expect("damaged");
     finds(&place, "the bytes behind the last group are no group");
     file.write_all_at(b"\0", end.next_multiple_of(4096)).expect("mended");
+    file.write_all_at(&[0; 4096], 0).expect("damaged");
+    finds(&place, "group 1 was durable and is damaged in segment 0");
+    file.write_all_at(&bytes[..4096], 0).expect("mended");
+    file.set_len(bytes.len() as u64 + 1).expect("longer");
+    finds(&place, "segment 0 has another length than the others");
+    file.set_len(bytes.len() as u64).expect("mended");
+    fs::write(place.path("log/segments/notes"), "mine").expect("written");
+    assert_eq!(fsck(&place, &[]).status.code(), Some(0), "a file of another name");
     let snapshot = fs::read(place.path("log/snapshot-0")).expect("read");
     fs::write(place.path("log/snapshot-0"), b"nonsense").expect("written");
     finds(&place, "damaged  1 of 2 snapshots");
