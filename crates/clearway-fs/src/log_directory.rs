@@ -43,6 +43,11 @@ const FILL: u64 = 64 << 20;
 /// Bytes that are filled at a time.
 const FILL_STEP: usize = 1 << 20;
 
+/// Segments with a descriptor for direct writes.
+const DIRECT_MAX: usize = 64;
+/// File systems whose direct writes `RWF_DSYNC` makes durable: ext4 and XFS (`statfs(2)`).
+const DIRECT_SYSTEMS: [rustix::fs::FsWord; 2] = [0xEF53, 0x5846_5342];
+
 /// The sizes of a log that is made.
 #[derive(Clone, Copy, Debug)]
 pub struct LogSizes {
@@ -115,6 +120,20 @@ impl LogDirectory {
     /// The system has no room for another descriptor.
     pub(crate) fn reopen(&self, file: &File) -> Result<File, FsError> {
         file.try_clone().map_err(FsError::at("cannot open again", &self.path))
+    }
+
+    /// Opens a segment for direct writes, if the file system is one that makes them durable by
+    /// `RWF_DSYNC`. Only the first segments have such a descriptor: the log uses them again before
+    /// others, and a process has few.
+    pub(crate) fn open_direct(&self, segment: usize) -> Option<File> {
+        let file = self.segments.files.get(segment).filter(|_| segment < DIRECT_MAX)?;
+        let kind = rustix::fs::fstatfs(file).ok()?.f_type;
+        if !DIRECT_SYSTEMS.contains(&kind) {
+            return None;
+        }
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(OFlags::DIRECT.bits() as i32);
+        options.open(self.path.join(segment_name(segment as u64))).ok()
     }
 
     /// Returns the bytes that a snapshot of `inodes` inodes may have: names and extents included, a

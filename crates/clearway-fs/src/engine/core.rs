@@ -560,12 +560,17 @@ impl Core {
     /// Begins to lead, if nobody does and there is something to wait for: returns the number of the
     /// last change that is awaited.
     pub(super) fn begin_lead(&mut self) -> Option<u64> {
-        let ((awaited, _), _) = self.waiters.last_key_value()?;
+        let awaited = self.last_awaited()?;
         if std::mem::replace(&mut self.is_led, true) {
             return None;
         }
         self.wire.begin_inline(DISK);
-        Some(*awaited)
+        Some(awaited)
+    }
+
+    /// Returns the number of the last change that is awaited.
+    pub(super) fn last_awaited(&self) -> Option<u64> {
+        self.waiters.last_key_value().map(|((number, _), _)| *number)
     }
 
     /// Returns whether a change is durable, or never will be.

@@ -65,6 +65,10 @@ const DISK: TargetId = TargetId(0);
 /// How often the log is given the time of day: adjustments of the clock are slower than this.
 const CLOCK_EVERY: Nanos = Nanos::from_secs(10);
 
+/// How many times in a row a leader makes durable what others await: to give the log to another
+/// thread takes longer than a sync of a fast disk.
+const LEAD_ROUNDS: u32 = 1000;
+
 /// Receives sentences for an operator.
 pub type Reporter = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -271,18 +275,25 @@ impl Engine {
         self.lead(core);
     }
 
-    /// Steps the log until what is awaited is durable or only threads of the disk can bring it
-    /// nearer, once if another thread leads; sends what is due. Returns when to step again.
+    /// Steps the log until all that is awaited is durable, or only threads of the disk can bring it
+    /// nearer, or [`LEAD_ROUNDS`] are over; once if another thread leads. Sends what is due. Returns
+    /// when to step again.
     fn lead<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> Option<LocalNs> {
-        let Some(awaited) = core.begin_lead() else {
+        let Some(mut awaited) = core.begin_lead() else {
             let next = core.step();
             self.send(core);
             return next;
         };
-        let mut is_over = false;
+        let (mut is_over, mut rounds) = (false, 0);
         loop {
             let next = core.step();
-            is_over |= core.has_durable(awaited);
+            if core.has_durable(awaited) {
+                rounds += 1;
+                match core.last_awaited().filter(|_| rounds < LEAD_ROUNDS) {
+                    Some(later) => awaited = later,
+                    None => is_over = true,
+                }
+            }
             if is_over {
                 core.end_lead();
             }
@@ -394,12 +405,18 @@ fn log_config(
     let origin =
         if directory.is_new { LogOrigin::New(draw_log_id()?) } else { LogOrigin::Existing };
     let [one, other] = &directory.snapshots;
+    let [superblock, one, other] = [open(&directory.superblock)?, open(one)?, open(other)?];
+    let mut segments = Vec::new();
+    for (number, file) in (0..).zip(&directory.segments.files) {
+        let direct = directory.open_direct(number);
+        segments.push(wire.open_combining(directory.reopen(file)?, direct, DISK)?);
+    }
     Ok(LogConfig {
         origin,
-        superblock: open(&directory.superblock)?,
-        snapshots: [open(one)?, open(other)?],
+        superblock,
+        snapshots: [one, other],
         snapshot_size: Bytes(LogDirectory::snapshot_bytes(sizes.inodes)),
-        segments: directory.segments.files.iter().map(&mut open).collect::<Result<_, _>>()?,
+        segments,
         segment_size: Bytes(directory.segments.size),
         bodies_max: BODIES_MAX,
         scratch,

@@ -41,6 +41,7 @@
 //! # Not here
 //! Names of files, and which of them lie on one target: the application knows.
 
+mod combining;
 mod completions;
 mod pool;
 mod target;
@@ -58,6 +59,7 @@ use clearway_proto::wire::{
     Queue, RefusalReason, RegionId, Span, Status, Token, Wire, forward_wire,
 };
 
+use self::combining::CombiningFile;
 use self::completions::{CompletionQueue, FileCompletion};
 use self::target::FileTarget;
 pub use self::target::TargetRunner;
@@ -117,6 +119,22 @@ impl<W: Wire> FileWire<W> {
     /// [`RuntimeError::System`] when the system starts no thread.
     pub fn open(&mut self, file: File, target: TargetId) -> Result<FileId, RuntimeError> {
         self.files.open(Box::new(file), target)
+    }
+
+    /// Opens a file whose small writes follow each other and are synced soon: the wire holds them
+    /// until a sync, a read of them or a longer write, so they are lost if this process ends before.
+    /// `direct` is the same file opened with `O_DIRECT`, on a file system that makes a direct write
+    /// with `RWF_DSYNC` durable: such a sync takes one call.
+    ///
+    /// # Errors
+    /// [`RuntimeError::System`] when the system starts no thread.
+    pub fn open_combining(
+        &mut self,
+        file: File,
+        direct: Option<File>,
+        target: TargetId,
+    ) -> Result<FileId, RuntimeError> {
+        self.files.open(Box::new(CombiningFile::new(file, direct)), target)
     }
 
     /// Closes a file, without waiting for it. Its number is not used again.

@@ -156,7 +156,7 @@ fn read_all(device: &dyn FileDevice, bytes: &mut [u8], at: u64) -> io::Result<us
 }
 
 /// Writes all of `bytes`.
-fn write_all(device: &dyn FileDevice, bytes: &[u8], at: u64) -> io::Result<()> {
+pub(super) fn write_all(device: &dyn FileDevice, bytes: &[u8], at: u64) -> io::Result<()> {
     if !is_possible(at, bytes.len()) {
         return Err(Errno::FBIG.into());
     }
