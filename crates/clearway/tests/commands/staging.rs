@@ -299,6 +299,22 @@ fn mount__what_a_log_did_not_make_in_its_store_is_refused() {
 }
 
 #[test]
+fn umount__what_a_killed_process_left_goes_while_a_file_there_is_open() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&[]) {
+        return;
+    }
+    let open = File::create(place.on_mount("open")).expect("made");
+    place.kill();
+    let output = Command::new(PROGRAM).arg("umount").arg(place.path("mnt")).output();
+    let output = output.expect("the program");
+    assert!(output.status.success(), "{}", error_of(&output));
+    let entries = fs::read_dir(place.path("mnt")).expect("the directory below the mount");
+    assert_eq!(entries.count(), 0);
+    drop(open);
+}
+
+#[test]
 fn umount__a_copy_of_the_mount_in_another_namespace_is_named() {
     let Some(mut place) = StagingPlace::new() else { return };
     if !place.mount(&[]) {
