@@ -28,6 +28,7 @@ use super::draining::{DRAIN, Draining};
 use super::life::Lives;
 use super::local_wire::LocalWire;
 use super::parked::{ChangeSource, ParkedChange, ParkedChanges, Shortage};
+use super::sentence_limit::SentenceLimit;
 use crate::arena::{Arena, Loan};
 use crate::handles::Handles;
 
@@ -169,6 +170,8 @@ pub(crate) struct Core {
     stopped: Option<LogError>,
     /// What an operator should read.
     sentences: Vec<String>,
+    /// Bounds those that programs cause.
+    sentence_limit: SentenceLimit,
     /// What [`LogCommand::Finish`] asked for is done.
     pub(super) is_finished: bool,
     /// A thread does short operations of the disk until what it awaits is durable.
@@ -221,6 +224,7 @@ impl Core {
             classes: crate::classes::ClassRules::default(),
             stopped: None,
             sentences: Vec::new(),
+            sentence_limit: SentenceLimit::default(),
             is_finished: false,
             is_led: false,
             draining: None,
@@ -270,6 +274,12 @@ impl Core {
     /// Keeps a sentence for the log of the mount.
     pub(crate) fn say(&mut self, sentence: String) {
         self.sentences.push(sentence);
+    }
+
+    /// Keeps a sentence about what a program did, unless there were many lately.
+    pub(crate) fn say_of_program(&mut self, sentence: String) {
+        let now = self.now_local();
+        self.sentences.extend(self.sentence_limit.take(now, sentence));
     }
 
     /// Makes a change that concerns `inodes`, in the class of the first.

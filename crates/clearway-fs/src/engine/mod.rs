@@ -23,6 +23,7 @@ mod draining;
 mod life;
 mod local_wire;
 mod parked;
+mod sentence_limit;
 #[cfg(test)]
 mod tests;
 

@@ -457,6 +457,33 @@ fn stage__shows_and_sets_classes_that_stay() {
 }
 
 #[test]
+fn setxattr__nonsense_in_any_amount_leaves_some_short_lines_in_the_log_of_the_mount() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&[]) {
+        return;
+    }
+    fs::write(place.on_mount("file"), "some bytes").expect("written");
+    let nonsense = [b'\x1b'; 60_000];
+    for name in ["class", "rules", "publish", "colour"] {
+        for path in [place.path("mnt"), place.on_mount("file")] {
+            for _ in 0..10 {
+                let name = format!("user.clearway.{name}");
+                let flags = rustix::fs::XattrFlags::empty();
+                let set = rustix::fs::setxattr(&path, name, &nonsense, flags);
+                assert_eq!(set, Err(rustix::io::Errno::INVAL));
+            }
+        }
+    }
+    let said = fs::read_to_string(place.path("log/mount.log")).expect("a log of the mount");
+    // A slow machine takes some periods of the limit.
+    assert!((8..80).contains(&said.lines().count()), "{said}");
+    let line = said.lines().next().expect("a line");
+    assert!(line.contains("user.clearway.class of /: '\\u{1b}") && line.contains('…'), "{line}");
+    assert!(said.lines().all(|line| line.len() < 300), "{said}");
+    place.umount();
+}
+
+#[test]
 fn write__a_full_log_and_too_many_files_are_said_where_they_happen() {
     let Some(mut place) = StagingPlace::new() else { return };
     if !place.mount(&["--inodes", "5"]) {
