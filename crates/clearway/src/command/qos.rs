@@ -15,7 +15,9 @@ use clearway_sim::spec::qos::{
 
 use super::print;
 use super::topo::read;
-use crate::qos::{AnswerSource, EmitTarget, devices, differences, emit, page, path_differences};
+use crate::qos::{
+    AnswerSource, EmitTarget, InterfaceName, devices, differences, emit, page, path_differences,
+};
 use crate::run::exit::Exit;
 
 /// Classes on a network's own queues.
@@ -39,8 +41,8 @@ pub(crate) enum QosCommand {
         #[arg(long = "for", value_name = "PROGRAM")]
         target: EmitTarget,
         /// Name this interface in commands of tc, dcb and mlnx_qos.
-        #[arg(long, default_value = "eth0")]
-        interface: String,
+        #[arg(long, value_name = "NAME", default_value = "eth0")]
+        interface: InterfaceName,
         #[command(flatten)]
         network: QosNetwork,
     },

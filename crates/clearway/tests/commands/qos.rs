@@ -73,6 +73,23 @@ fn check__the_study_s_file_has_four_faults_and_status_3() {
 }
 
 #[test]
+fn qos__a_value_that_cannot_be_is_a_wrong_command_line() {
+    for words in [
+        &["emit", "--for", "tc", "--interface", "eth0;reboot"][..],
+        &["emit", "--for", "dcb", "--interface", ""],
+    ] {
+        let told = qos(words);
+        let said = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert_eq!(
+            (told.status.code(), text(&told)),
+            (Some(2), String::new()),
+            "{words:?}: {said}"
+        );
+        assert!(said.contains(words[words.len() - 1]), "{said}");
+    }
+}
+
+#[test]
 fn check__a_policy_is_held_against_the_lanes_and_partitions() {
     let place = Place::new("policy");
     let write = |name: &str, text: &str| place.write(name, text).display().to_string();
