@@ -7,14 +7,14 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use clearway_proto::base::Bytes;
 use clearway_runtime::launch::escaped;
-use clearway_sim::spec::file::{FabricFile, FileError, FileOptions};
+use clearway_sim::spec::file::{FabricFile, FileOptions};
 use clearway_sim::spec::import::SourceText;
 use clearway_sim::spec::qos::{
     PortAddress, PresentTables, QosPlan, check, check_policy, is_level_free, ports, present,
 };
 
 use super::print;
-use super::topo::read;
+use super::topo::{CONF_MAX, NETWORK_MAX, read};
 use crate::qos::{
     AnswerSource, EmitTarget, InterfaceName, devices, differences, emit, page, path_differences,
 };
@@ -140,7 +140,7 @@ fn plan(network: &QosNetwork) -> Result<QosPlan> {
         None => network.payload,
     };
     if let Some(conf) = &network.conf {
-        let (shown, text) = (conf.display().to_string(), read(conf)?);
+        let (shown, text) = (conf.display().to_string(), read(conf, CONF_MAX)?);
         is_level_free(SourceText { file: &shown, text: &text })?;
     }
     QosPlan::new(payload).map_err(|why| match &network.fabric {
@@ -152,13 +152,13 @@ fn plan(network: &QosNetwork) -> Result<QosPlan> {
 /// Returns what the ports of a network have at present, if its opensm.conf is given.
 fn present_tables(network: &QosNetwork, payload: Bytes) -> Result<Option<PresentTables>> {
     let Some(conf) = &network.conf else { return Ok(None) };
-    let (shown, text) = (conf.display().to_string(), read(conf)?);
+    let (shown, text) = (conf.display().to_string(), read(conf, CONF_MAX)?);
     Ok(Some(present(SourceText { file: &shown, text: &text }, payload)?))
 }
 
 /// Returns the ports in ibnetdiscover's text.
 fn ports_of(switches: &Path) -> Result<Vec<PortAddress>> {
-    let (shown, text) = (switches.display().to_string(), read(switches)?);
+    let (shown, text) = (switches.display().to_string(), read(switches, NETWORK_MAX)?);
     let ports = ports(SourceText { file: &shown, text: &text })?;
     if ports.is_empty() {
         bail!(
@@ -213,21 +213,15 @@ fn faults(conf: &Path, payload: Bytes) -> Result<Vec<String>> {
     if payload.0 == 0 {
         bail!("packets that carry nothing; ports carry 256B to 4KiB");
     }
-    let (shown, text) = (conf.display().to_string(), read(conf)?);
-    let found = match check(SourceText { file: &shown, text: &text }, payload) {
-        Ok(found) => found,
-        // An option that OpenSM would bend is a fault; a file of something else is a mistake.
-        Err(FileError::Wrong { line, why, .. }) if clearway_sim::spec::qos::is_opensm(&text) => {
-            vec![format!("line {line}: {why}")]
-        }
-        Err(error) => return Err(error).context("it cannot be checked"),
-    };
-    Ok(named(&shown, &found))
+    let (shown, text) = (conf.display().to_string(), read(conf, CONF_MAX)?);
+    let found = check(SourceText { file: &shown, text: &text }, payload);
+    Ok(named(&shown, &found.context("it cannot be checked")?))
 }
 
 /// Returns the faults of a QoS policy, each with the name of the file.
 fn policy_faults(conf: &Path, policy: &Path, partitions: Option<&Path>) -> Result<Vec<String>> {
-    let source = |path: &Path| Ok::<_, anyhow::Error>((path.display().to_string(), read(path)?));
+    let source =
+        |path: &Path| Ok::<_, anyhow::Error>((path.display().to_string(), read(path, CONF_MAX)?));
     let (conf, policy) = (source(conf)?, source(policy)?);
     let partitions = partitions.map(source).transpose()?;
     fn text((file, text): &(String, String)) -> SourceText<'_> {
