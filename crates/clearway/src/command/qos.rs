@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use clearway_proto::base::Bytes;
+use clearway_proto::base::{Bytes, UnitError};
 use clearway_runtime::launch::escaped;
 use clearway_sim::spec::file::{FabricFile, FileOptions};
 use clearway_sim::spec::import::SourceText;
 use clearway_sim::spec::qos::{
-    PortAddress, PresentTables, QosPlan, check, check_policy, is_level_free, ports, present,
+    PortAddress, PresentTables, QosPlan, check, check_payload, check_policy, is_level_free, ports,
+    present,
 };
 
 use super::print;
@@ -72,8 +73,8 @@ pub(crate) enum QosCommand {
     Check {
         /// The opensm.conf to check; `opensm -c FILE` writes the settings in force.
         conf: PathBuf,
-        /// Set the MTU of the network, 256B to 4KiB.
-        #[arg(long, value_name = "BYTES", default_value = "4KiB")]
+        /// Set the MTU of the network in bytes: 256B, 512B, 1KiB, 2KiB or 4KiB.
+        #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = payload)]
         payload: Bytes,
         /// Check this QoS policy of the same network too (qos-policy.conf).
         #[arg(long, value_name = "FILE")]
@@ -93,9 +94,15 @@ pub(crate) struct QosNetwork {
     /// Read the present opensm.conf; the plan is refused if its routing engine uses service levels.
     #[arg(long)]
     pub(crate) conf: Option<PathBuf>,
-    /// Set the MTU of the network, 256B to 4KiB, where no fabric says it.
-    #[arg(long, value_name = "BYTES", default_value = "4KiB", conflicts_with = "fabric")]
+    /// Set the MTU of the network in bytes, where no fabric says it: 256B, 512B, 1KiB, 2KiB or 4KiB.
+    #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = payload, conflicts_with = "fabric")]
     pub(crate) payload: Bytes,
+}
+
+/// Reads the MTU of an InfiniBand network.
+fn payload(text: &str) -> Result<Bytes, String> {
+    let payload = text.parse().map_err(|why: UnitError| why.to_string())?;
+    check_payload(payload).map(|()| payload)
 }
 
 /// Does what `command` says.
@@ -210,9 +217,6 @@ fn counted(count: usize, noun: &str) -> String {
 
 /// Returns the faults of an opensm.conf, each with the name of the file.
 fn faults(conf: &Path, payload: Bytes) -> Result<Vec<String>> {
-    if payload.0 == 0 {
-        bail!("packets that carry nothing; ports carry 256B to 4KiB");
-    }
     let (shown, text) = (conf.display().to_string(), read(conf, CONF_MAX)?);
     let found = check(SourceText { file: &shown, text: &text }, payload);
     Ok(named(&shown, &found.context("it cannot be checked")?))
@@ -279,5 +283,15 @@ mod tests {
             assert_eq!(command(check).ok(), exit, "{text}");
         }
         std::fs::remove_file(&conf).expect("removed");
+    }
+
+    #[test]
+    fn payload__is_one_of_five_mtus() {
+        for (text, expected) in [("256B", 256), ("1024B", 1024), ("4KiB", 4096)] {
+            assert_eq!(payload(text), Ok(Bytes(expected)));
+        }
+        for text in ["0B", "255B", "257B", "1500B", "3KiB", "8KiB", "4096", "big"] {
+            assert!(payload(text).is_err(), "{text}");
+        }
     }
 }

@@ -103,6 +103,8 @@ fn qos__a_value_that_cannot_be_is_a_wrong_command_line() {
     for words in [
         &["emit", "--for", "tc", "--interface", "eth0;reboot"][..],
         &["emit", "--for", "dcb", "--interface", ""],
+        &["plan", "--payload", "257B"],
+        &["check", "/dev/null", "--payload", "257B"],
     ] {
         let told = qos(words);
         let said = String::from_utf8_lossy(&told.stderr).into_owned();
