@@ -6,6 +6,7 @@ mod drained;
 mod hung;
 mod job;
 mod kills;
+mod limits;
 mod metrics;
 mod munge;
 mod programs;
