@@ -4,8 +4,41 @@
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use super::drained::comes;
 use super::{StagingPlace, error_of, stage, staged};
+
+/// A file system of its own, until it is dropped.
+struct OwnFileSystem(PathBuf);
+
+impl OwnFileSystem {
+    fn new(path: PathBuf) -> Option<Self> {
+        match mount(Some("none"), &path, Some("tmpfs"), MsFlags::empty(), None::<&str>) {
+            Ok(()) => Some(Self(path)),
+            Err(why) => {
+                eprintln!("skipped: cannot mount a tmpfs: {why}");
+                None
+            }
+        }
+    }
+
+    fn set(&self, flags: MsFlags) {
+        let set = || {
+            let nothing = None::<&Path>;
+            mount(nothing, &self.0, nothing, flags | MsFlags::MS_REMOUNT, nothing)
+        };
+        assert!(comes(|| set().is_ok()), "a file stays open there");
+    }
+}
+
+impl Drop for OwnFileSystem {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
 
 #[test]
 fn mount__values_that_cannot_be_are_refused_with_what_works() {
@@ -44,6 +77,32 @@ fn mount__the_smallest_number_of_inodes_is_the_mount_point_and_a_file() {
     fs::write(place.on_mount("file"), "some bytes").expect("written");
     let why = fs::write(place.on_mount("other"), "some bytes").expect_err("one too many");
     assert_eq!(why.kind(), std::io::ErrorKind::StorageFull);
+    place.umount();
+}
+
+#[test]
+fn mount__a_store_that_is_mounted_read_only_is_named_with_what_works() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    let Some(store) = OwnFileSystem::new(place.path("store")) else { return };
+    store.set(MsFlags::MS_RDONLY);
+    let said = error_of(&place.try_mount(&[]));
+    let path = place.path("store").display().to_string();
+    for part in [&path, "Read-only file system", "; mount its file system for writing, or name"] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert_eq!(said.lines().count(), 1, "{said}");
+    store.set(MsFlags::empty());
+    assert!(place.mount(&[]));
+    fs::write(place.on_mount("first"), "one").expect("written");
+    staged(&["wait", "--until", "stored"], &[&place.path("mnt")]);
+    store.set(MsFlags::MS_RDONLY);
+    fs::write(place.on_mount("second"), "two").expect("written");
+    let said = || fs::read_to_string(place.path("log/mount.log")).expect("a log of the mount");
+    let part = format!("the store {path}: cannot copy the file with inode ");
+    assert!(comes(|| said().contains(&part)), "{}", said());
+    assert!(said().contains("permission is missing; mount its file system for writing"));
+    store.set(MsFlags::empty());
+    staged(&["wait", "--until", "stored"], &[&place.path("mnt")]);
     place.umount();
 }
 
