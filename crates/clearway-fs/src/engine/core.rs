@@ -29,6 +29,7 @@ use super::life::Lives;
 use super::local_wire::LocalWire;
 use super::parked::{ChangeSource, ParkedChange, ParkedChanges, Shortage};
 use super::sentence_limit::SentenceLimit;
+use super::store_space::StoreSpace;
 use crate::arena::{Arena, Loan};
 use crate::handles::Handles;
 
@@ -165,6 +166,7 @@ pub(crate) struct Core {
     /// Inodes without a name that nobody has any more, and that the log still has.
     to_forget: Vec<InodeId>,
     pub(crate) lives: Lives,
+    store_space: StoreSpace,
     pub(crate) handles: Handles,
     pub(crate) classes: crate::classes::ClassRules,
     stopped: Option<LogError>,
@@ -220,6 +222,7 @@ impl Core {
             due: Vec::new(),
             to_forget: Vec::new(),
             lives: Lives::default(),
+            store_space: StoreSpace::default(),
             handles: Handles::default(),
             classes: crate::classes::ClassRules::default(),
             stopped: None,
@@ -244,6 +247,11 @@ impl Core {
     /// Returns the state of the log, with everything that is applied.
     pub(crate) fn state(&mut self) -> &LogState {
         self.driver.engine_mut().state()
+    }
+
+    /// Returns the state of the log, and what is known of the space of files in the store.
+    pub(super) fn state_and_space(&mut self) -> (&LogState, &mut StoreSpace) {
+        (self.driver.engine_mut().state(), &mut self.store_space)
     }
 
     /// Returns the name of the log.
@@ -533,7 +541,10 @@ impl Core {
     pub(super) fn forget_orphans(&mut self) {
         while let Some(inode) = self.to_forget.pop() {
             match self.append(TreeChange::Forget { inode }, &[]) {
-                Ok(()) => self.lives.remove(inode),
+                Ok(()) => {
+                    self.lives.remove(inode);
+                    self.store_space.remove(inode);
+                }
                 Err(Held::Errno(Errno::NOENT)) => {}
                 Err(_) => {
                     self.to_forget.push(inode);

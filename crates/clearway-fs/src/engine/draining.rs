@@ -423,7 +423,11 @@ impl Core {
             TreeChange::Drained { inode, .. } => Some(*inode),
             _ => None,
         };
+        let taken = drained.map(|inode| (inode, self.taken_bytes(inode)));
         let outcome = self.offer_as(DRAIN, number, change, Class::BestEffort, Span::EMPTY);
+        if let (Some((inode, taken)), Ok(())) = (taken, outcome) {
+            self.note_drained(inode, taken);
+        }
         let is_whole = |core: &mut Self, inode| {
             let content = core.tree().content(inode);
             content.is_none_or(|content| content.drained() == content.version())

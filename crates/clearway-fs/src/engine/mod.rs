@@ -24,6 +24,7 @@ mod life;
 mod local_wire;
 mod parked;
 mod sentence_limit;
+mod store_space;
 #[cfg(test)]
 mod tests;
 

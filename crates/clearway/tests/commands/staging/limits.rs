@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -103,6 +104,47 @@ fn mount__a_store_that_is_mounted_read_only_is_named_with_what_works() {
     assert!(said().contains("permission is missing; mount its file system for writing"));
     store.set(MsFlags::empty());
     staged(&["wait", "--until", "stored"], &[&place.path("mnt")]);
+    place.umount();
+}
+
+/// Returns the blocks of a file that its server has, whatever the kernel remembers.
+fn blocks(path: &Path) -> u64 {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    let found = statx(CWD, path, AtFlags::STATX_FORCE_SYNC, StatxFlags::BLOCKS);
+    found.expect("there").stx_blocks
+}
+
+#[test]
+fn stat__holes_of_a_file_take_no_blocks_in_log_and_store() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&[]) {
+        return;
+    }
+    let path = place.on_mount("sparse");
+    let sparse = File::create(&path).expect("made");
+    sparse.set_len(1 << 30).expect("a long file");
+    sparse.write_all_at(&[7; 9000], 500 << 20).expect("written");
+    drop(sparse);
+    let data = 9000_u64.div_ceil(512);
+    assert_eq!(blocks(&path), data);
+    staged(&["wait", "--until", "stored"], &[&path]);
+    assert_eq!(blocks(&path), data, "in the store");
+    let empty = File::create(place.on_mount("empty")).expect("made");
+    empty.set_len(1 << 30).expect("a long file");
+    fs::write(place.on_mount("full"), [7; 5000]).expect("written");
+    staged(&["wait", "--until", "stored"], &[&place.path("mnt")]);
+    assert_eq!(blocks(&place.on_mount("empty")), 0);
+    assert_eq!(blocks(&place.on_mount("full")), 10);
+    drop(empty);
+    place.umount();
+    assert!(place.mount(&[]));
+    // What the store says is known when somebody reads there.
+    File::open(&path).expect("there").read_exact_at(&mut [0; 10], 500 << 20).expect("read");
+    let in_store = fs::metadata(place.path("store/sparse")).expect("there").blocks();
+    assert!(in_store < 1 << 15, "{in_store} blocks");
+    assert_eq!(blocks(&path), in_store);
+    fs::write(&path, "short").expect("written");
+    assert_eq!(blocks(&path), 1);
     place.umount();
 }
 
