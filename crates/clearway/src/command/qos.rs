@@ -14,7 +14,7 @@ use clearway_sim::spec::qos::{
     present,
 };
 
-use super::print;
+use super::{counted, print};
 use super::topo::{CONF_MAX, NETWORK_MAX, read};
 use crate::qos::{
     AnswerSource, EmitTarget, InterfaceName, devices, differences, emit, page, path_differences,
@@ -183,7 +183,7 @@ fn verify(
     source: &AnswerSource,
 ) -> Result<Exit> {
     let mut found = differences(plan, ports, source)?;
-    let mut asked = counted(ports.len(), "port");
+    let mut asked = counted(ports.len() as u64, "port");
     if let Some(from) = paths_from {
         let is_adapter = |port: &PortAddress| !port.is_switch && port.lid == from;
         if !ports.iter().any(is_adapter) {
@@ -191,7 +191,7 @@ fn verify(
         }
         let (paths, other) = path_differences(plan, ports, from, source)?;
         found.extend(other);
-        asked.push_str(&format!(", {}", counted(paths, "path")));
+        asked.push_str(&format!(", {}", counted(paths as u64, "path")));
     }
     let mut page: String = found.iter().map(|difference| format!("{difference}\n")).collect();
     if matches!(source, AnswerSource::Simulated) {
@@ -203,16 +203,11 @@ fn verify(
     let differ = if found.is_empty() {
         "all as planned".to_owned()
     } else {
-        counted(found.len(), "difference")
+        counted(found.len() as u64, "difference")
     };
     page.push_str(&format!("{asked}: {differ}\n"));
     print(&page)?;
     Ok(if found.is_empty() { Exit::Good } else { Exit::Findings })
-}
-
-/// Returns `count` and the noun in its number.
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Returns the faults of an opensm.conf, each with the name of the file.
