@@ -14,8 +14,8 @@ use clearway_sim::spec::qos::{
     present,
 };
 
-use super::{counted, print};
 use super::topo::{CONF_MAX, NETWORK_MAX, read};
+use super::{counted, print};
 use crate::qos::{
     AnswerSource, EmitTarget, InterfaceName, devices, differences, emit, page, path_differences,
 };
@@ -27,7 +27,8 @@ pub(crate) enum QosCommand {
     /// Show the tables that keep the classes of an InfiniBand network apart, and the shares that
     /// they give.
     Plan {
-        /// Read the switches from this output of ibnetdiscover, and show what each one gets.
+        /// Read the switches from this output of ibnetdiscover, and show what each one gets
+        /// [default: show the plan alone].
         #[arg(long, value_name = "FILE")]
         switches: Option<PathBuf>,
         /// Read the lanes of ports from answers that `verify --record` kept in this directory.
@@ -36,12 +37,13 @@ pub(crate) enum QosCommand {
         #[command(flatten)]
         network: QosNetwork,
     },
-    /// Print the settings of that plan for a program that sets them.
+    /// Print the settings of the plan for a program that sets them.
     Emit {
         /// Print the settings for this program.
         #[arg(long = "for", value_name = "PROGRAM")]
         target: EmitTarget,
-        /// Name this interface in commands of tc, dcb and mlnx_qos.
+        /// Name this interface in commands of tc, dcb and mlnx_qos: 1 to 15 letters, digits and
+        /// _-.@+.
         #[arg(long, value_name = "NAME", default_value = "eth0")]
         interface: InterfaceName,
         #[command(flatten)]
@@ -51,12 +53,12 @@ pub(crate) enum QosCommand {
     /// something else. `ibnetdiscover > net.txt` first.
     Verify {
         /// Read the switches from this output of ibnetdiscover.
-        #[arg(long)]
+        #[arg(long, value_name = "FILE")]
         switches: PathBuf,
         /// Compare answers that --record kept in this directory, instead of asking.
         #[arg(long, value_name = "DIR", conflicts_with_all = ["record", "ibsim"])]
         recorded: Option<PathBuf>,
-        /// Keep the answers of smpquery and saquery in this directory.
+        /// Keep the answers of smpquery and saquery in this directory [default: keep none].
         #[arg(long, value_name = "DIR")]
         record: Option<PathBuf>,
         /// Leave out the high limit, which a network of ibsim does not keep.
@@ -69,9 +71,11 @@ pub(crate) enum QosCommand {
         #[command(flatten)]
         network: QosNetwork,
     },
-    /// Check an opensm.conf: a sentence for each fault, and status 3 when there is one.
+    /// Check an opensm.conf: print a sentence for each fault; the status is 3 when there is one.
     Check {
-        /// The opensm.conf to check; `opensm -c FILE` writes the settings in force.
+        /// Check this opensm.conf, a regular file of at most 4 MiB; `opensm -c FILE` writes the
+        /// settings in force.
+        #[arg(value_name = "FILE")]
         conf: PathBuf,
         /// Set the MTU of the network in bytes: 256B, 512B, 1KiB, 2KiB or 4KiB.
         #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = payload)]
@@ -88,11 +92,12 @@ pub(crate) enum QosCommand {
 /// The network that a plan is for.
 #[derive(Debug, Args)]
 pub(crate) struct QosNetwork {
-    /// Take the MTU from this shipped fabric or fabric file.
+    /// Take the MTU from this shipped fabric or fabric file [default: that of --payload].
     #[arg(long, conflicts_with = "conf")]
     pub(crate) fabric: Option<String>,
-    /// Read the present opensm.conf; the plan is refused if its routing engine uses service levels.
-    #[arg(long)]
+    /// Read the present opensm.conf; the plan is refused if its routing engine uses service levels
+    /// [default: read none].
+    #[arg(long, value_name = "FILE")]
     pub(crate) conf: Option<PathBuf>,
     /// Set the MTU of the network in bytes, where no fabric says it: 256B, 512B, 1KiB, 2KiB or 4KiB.
     #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = payload, conflicts_with = "fabric")]
