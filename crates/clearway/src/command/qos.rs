@@ -5,17 +5,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use clearway_proto::base::Bytes;
+use clearway_proto::base::{Bytes, UnitError};
 use clearway_runtime::launch::escaped;
-use clearway_sim::spec::file::{FabricFile, FileError, FileOptions};
+use clearway_sim::spec::file::{FabricFile, FileOptions};
 use clearway_sim::spec::import::SourceText;
 use clearway_sim::spec::qos::{
-    PortAddress, PresentTables, QosPlan, check, check_policy, is_level_free, ports, present,
+    PortAddress, PresentTables, QosPlan, check, check_payload, check_policy, is_level_free, ports,
+    present,
 };
 
-use super::print;
-use super::topo::read;
-use crate::qos::{AnswerSource, EmitTarget, devices, differences, emit, page, path_differences};
+use super::topo::{CONF_MAX, NETWORK_MAX, read};
+use super::{counted, print};
+use crate::qos::{
+    AnswerSource, EmitTarget, InterfaceName, devices, differences, emit, page, path_differences,
+};
 use crate::run::exit::Exit;
 
 /// Classes on a network's own queues.
@@ -24,7 +27,8 @@ pub(crate) enum QosCommand {
     /// Show the tables that keep the classes of an InfiniBand network apart, and the shares that
     /// they give.
     Plan {
-        /// Read the switches from this output of ibnetdiscover, and show what each one gets.
+        /// Read the switches from this output of ibnetdiscover, and show what each one gets
+        /// [default: show the plan alone].
         #[arg(long, value_name = "FILE")]
         switches: Option<PathBuf>,
         /// Read the lanes of ports from answers that `verify --record` kept in this directory.
@@ -33,14 +37,15 @@ pub(crate) enum QosCommand {
         #[command(flatten)]
         network: QosNetwork,
     },
-    /// Print the settings of that plan for a program that sets them.
+    /// Print the settings of the plan for a program that sets them.
     Emit {
         /// Print the settings for this program.
         #[arg(long = "for", value_name = "PROGRAM")]
         target: EmitTarget,
-        /// Name this interface in commands of tc, dcb and mlnx_qos.
-        #[arg(long, default_value = "eth0")]
-        interface: String,
+        /// Name this interface in commands of tc, dcb and mlnx_qos: 1 to 15 letters, digits and
+        /// _-.@+.
+        #[arg(long, value_name = "NAME", default_value = "eth0")]
+        interface: InterfaceName,
         #[command(flatten)]
         network: QosNetwork,
     },
@@ -48,12 +53,12 @@ pub(crate) enum QosCommand {
     /// something else. `ibnetdiscover > net.txt` first.
     Verify {
         /// Read the switches from this output of ibnetdiscover.
-        #[arg(long)]
+        #[arg(long, value_name = "FILE")]
         switches: PathBuf,
         /// Compare answers that --record kept in this directory, instead of asking.
         #[arg(long, value_name = "DIR", conflicts_with_all = ["record", "ibsim"])]
         recorded: Option<PathBuf>,
-        /// Keep the answers of smpquery and saquery in this directory.
+        /// Keep the answers of smpquery and saquery in this directory [default: keep none].
         #[arg(long, value_name = "DIR")]
         record: Option<PathBuf>,
         /// Leave out the high limit, which a network of ibsim does not keep.
@@ -66,12 +71,14 @@ pub(crate) enum QosCommand {
         #[command(flatten)]
         network: QosNetwork,
     },
-    /// Check an opensm.conf: a sentence for each fault, and status 3 when there is one.
+    /// Check an opensm.conf: print a sentence for each fault; the status is 3 when there is one.
     Check {
-        /// The opensm.conf to check; `opensm -c FILE` writes the settings in force.
+        /// Check this opensm.conf, a regular file of at most 4 MiB; `opensm -c FILE` writes the
+        /// settings in force.
+        #[arg(value_name = "FILE")]
         conf: PathBuf,
-        /// Set the MTU of the network, 256B to 4KiB.
-        #[arg(long, value_name = "BYTES", default_value = "4KiB")]
+        /// Set the MTU of the network in bytes: 256B, 512B, 1KiB, 2KiB or 4KiB.
+        #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = payload)]
         payload: Bytes,
         /// Check this QoS policy of the same network too (qos-policy.conf).
         #[arg(long, value_name = "FILE")]
@@ -85,15 +92,22 @@ pub(crate) enum QosCommand {
 /// The network that a plan is for.
 #[derive(Debug, Args)]
 pub(crate) struct QosNetwork {
-    /// Take the MTU from this shipped fabric or fabric file.
+    /// Take the MTU from this shipped fabric or fabric file [default: that of --payload].
     #[arg(long, conflicts_with = "conf")]
     pub(crate) fabric: Option<String>,
-    /// Read the present opensm.conf; the plan is refused if its routing engine uses service levels.
-    #[arg(long)]
+    /// Read the present opensm.conf; the plan is refused if its routing engine uses service levels
+    /// [default: read none].
+    #[arg(long, value_name = "FILE")]
     pub(crate) conf: Option<PathBuf>,
-    /// Set the MTU of the network, 256B to 4KiB, where no fabric says it.
-    #[arg(long, value_name = "BYTES", default_value = "4KiB", conflicts_with = "fabric")]
+    /// Set the MTU of the network in bytes, where no fabric says it: 256B, 512B, 1KiB, 2KiB or 4KiB.
+    #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = payload, conflicts_with = "fabric")]
     pub(crate) payload: Bytes,
+}
+
+/// Reads the MTU of an InfiniBand network.
+fn payload(text: &str) -> Result<Bytes, String> {
+    let payload = text.parse().map_err(|why: UnitError| why.to_string())?;
+    check_payload(payload).map(|()| payload)
 }
 
 /// Does what `command` says.
@@ -138,7 +152,7 @@ fn plan(network: &QosNetwork) -> Result<QosPlan> {
         None => network.payload,
     };
     if let Some(conf) = &network.conf {
-        let (shown, text) = (conf.display().to_string(), read(conf)?);
+        let (shown, text) = (conf.display().to_string(), read(conf, CONF_MAX)?);
         is_level_free(SourceText { file: &shown, text: &text })?;
     }
     QosPlan::new(payload).map_err(|why| match &network.fabric {
@@ -150,13 +164,13 @@ fn plan(network: &QosNetwork) -> Result<QosPlan> {
 /// Returns what the ports of a network have at present, if its opensm.conf is given.
 fn present_tables(network: &QosNetwork, payload: Bytes) -> Result<Option<PresentTables>> {
     let Some(conf) = &network.conf else { return Ok(None) };
-    let (shown, text) = (conf.display().to_string(), read(conf)?);
+    let (shown, text) = (conf.display().to_string(), read(conf, CONF_MAX)?);
     Ok(Some(present(SourceText { file: &shown, text: &text }, payload)?))
 }
 
 /// Returns the ports in ibnetdiscover's text.
 fn ports_of(switches: &Path) -> Result<Vec<PortAddress>> {
-    let (shown, text) = (switches.display().to_string(), read(switches)?);
+    let (shown, text) = (switches.display().to_string(), read(switches, NETWORK_MAX)?);
     let ports = ports(SourceText { file: &shown, text: &text })?;
     if ports.is_empty() {
         bail!(
@@ -174,7 +188,7 @@ fn verify(
     source: &AnswerSource,
 ) -> Result<Exit> {
     let mut found = differences(plan, ports, source)?;
-    let mut asked = counted(ports.len(), "port");
+    let mut asked = counted(ports.len() as u64, "port");
     if let Some(from) = paths_from {
         let is_adapter = |port: &PortAddress| !port.is_switch && port.lid == from;
         if !ports.iter().any(is_adapter) {
@@ -182,7 +196,7 @@ fn verify(
         }
         let (paths, other) = path_differences(plan, ports, from, source)?;
         found.extend(other);
-        asked.push_str(&format!(", {}", counted(paths, "path")));
+        asked.push_str(&format!(", {}", counted(paths as u64, "path")));
     }
     let mut page: String = found.iter().map(|difference| format!("{difference}\n")).collect();
     if matches!(source, AnswerSource::Simulated) {
@@ -194,38 +208,24 @@ fn verify(
     let differ = if found.is_empty() {
         "all as planned".to_owned()
     } else {
-        counted(found.len(), "difference")
+        counted(found.len() as u64, "difference")
     };
     page.push_str(&format!("{asked}: {differ}\n"));
     print(&page)?;
     Ok(if found.is_empty() { Exit::Good } else { Exit::Findings })
 }
 
-/// Returns `count` and the noun in its number.
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
 /// Returns the faults of an opensm.conf, each with the name of the file.
 fn faults(conf: &Path, payload: Bytes) -> Result<Vec<String>> {
-    if payload.0 == 0 {
-        bail!("packets that carry nothing; ports carry 256B to 4KiB");
-    }
-    let (shown, text) = (conf.display().to_string(), read(conf)?);
-    let found = match check(SourceText { file: &shown, text: &text }, payload) {
-        Ok(found) => found,
-        // An option that OpenSM would bend is a fault; a file of something else is a mistake.
-        Err(FileError::Wrong { line, why, .. }) if clearway_sim::spec::qos::is_opensm(&text) => {
-            vec![format!("line {line}: {why}")]
-        }
-        Err(error) => return Err(error).context("it cannot be checked"),
-    };
-    Ok(named(&shown, &found))
+    let (shown, text) = (conf.display().to_string(), read(conf, CONF_MAX)?);
+    let found = check(SourceText { file: &shown, text: &text }, payload);
+    Ok(named(&shown, &found.context("it cannot be checked")?))
 }
 
 /// Returns the faults of a QoS policy, each with the name of the file.
 fn policy_faults(conf: &Path, policy: &Path, partitions: Option<&Path>) -> Result<Vec<String>> {
-    let source = |path: &Path| Ok::<_, anyhow::Error>((path.display().to_string(), read(path)?));
+    let source =
+        |path: &Path| Ok::<_, anyhow::Error>((path.display().to_string(), read(path, CONF_MAX)?));
     let (conf, policy) = (source(conf)?, source(policy)?);
     let partitions = partitions.map(source).transpose()?;
     fn text((file, text): &(String, String)) -> SourceText<'_> {
@@ -283,5 +283,15 @@ mod tests {
             assert_eq!(command(check).ok(), exit, "{text}");
         }
         std::fs::remove_file(&conf).expect("removed");
+    }
+
+    #[test]
+    fn payload__is_one_of_five_mtus() {
+        for (text, expected) in [("256B", 256), ("1024B", 1024), ("4KiB", 4096)] {
+            assert_eq!(payload(text), Ok(Bytes(expected)));
+        }
+        for text in ["0B", "255B", "257B", "1500B", "3KiB", "8KiB", "4096", "big"] {
+            assert!(payload(text).is_err(), "{text}");
+        }
     }
 }
