@@ -259,7 +259,7 @@ fn page(status: &MountStatus) -> String {
     ];
     if let Some(why) = &status.snapshot_failed {
         lines.push(format!(
-            "full     no space becomes free until a snapshot of the log is written: {}",
+            "snapshot not written: {}; the log frees no space",
             escaped(why)
         ));
     }
@@ -457,6 +457,7 @@ mod tests {
             read_bytes: bytes,
             changes: bytes,
             stalls: bytes,
+            snapshot_failed: Some("the file is not there any more".to_owned()),
             ..MountStatus::default()
         };
         let page = page(&status);
