@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,6 +26,8 @@ use crate::engine::Engine;
 const THREADS_MAX: usize = 16;
 /// How long a thread waits for the next read.
 const IDLE_MAX: Duration = Duration::from_secs(10);
+/// The unit of `st_blocks`: `stat(2)`.
+const BLOCK: u64 = 512;
 /// Objects that are kept open.
 const OBJECTS_MAX: usize = 64;
 
@@ -154,6 +156,10 @@ impl Engine {
         }
         let reader = self.reader.get().ok_or(io::ErrorKind::NotFound)?;
         let file = Arc::new(reader.open_object(inode)?);
+        if let Ok(found) = file.metadata() {
+            let bytes = found.blocks().saturating_mul(BLOCK);
+            self.look(|core| core.note_object(inode, drained, bytes));
+        }
         let mut objects = objects();
         objects.retain(|open| open.inode != inode);
         if objects.len() >= OBJECTS_MAX {

@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use clearway_proto::staging::{
     DrainPolicy, DrainWish, EntryName, Inode, InodeId, InodeKind, Tree, TreeChange, WallNs,
 };
+use clearway_runtime::launch::excerpt;
 use rustix::io::Errno;
 
 use crate::control::CONTROL_XATTR;
@@ -51,13 +52,14 @@ impl std::str::FromStr for ClassRule {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (pattern, class) = text.rsplit_once('=').ok_or_else(|| {
-            format!("'{text}' has no '='; write PATTERN=CLASS, as in '/ckpt/**=bulk'")
+            format!("'{}' has no '='; write PATTERN=CLASS, as in '/ckpt/**=bulk'", excerpt(text))
         })?;
-        let class = class.parse().map_err(|why| format!("'{class}' is {why}"))?;
+        let class = class.parse().map_err(|why| format!("'{}' is {why}", excerpt(class)))?;
         let pattern = pattern.trim_start_matches('/');
         if pattern.is_empty() || pattern.contains('\n') {
             return Err(format!(
-                "'{text}' has no pattern of one line; write PATTERN=CLASS, as in '/ckpt/**=bulk'"
+                "'{}' has no pattern of one line; write PATTERN=CLASS, as in '/ckpt/**=bulk'",
+                excerpt(text)
             ));
         }
         Ok(Self { pattern: pattern.to_owned(), class })
@@ -274,7 +276,7 @@ impl Core {
     pub(crate) fn load_rules(&mut self) {
         match ClassRules::from_tree(self.tree()) {
             Ok(rules) => self.classes = rules,
-            Err(why) => self.say(format!("the mount ignores its rules: {why}")),
+            Err(why) => self.say_of_program(format!("the mount ignores its rules: {why}")),
         }
     }
 
@@ -321,7 +323,7 @@ impl Core {
     ) -> Result<(), Held> {
         let is_own = name.bytes().starts_with(OWN_NAMES);
         if is_own && let Err(why) = self.check_own(inode, &name, value) {
-            self.say(why);
+            self.say_of_program(why);
             return Err(Held::Errno(Errno::INVAL));
         }
         let set = TreeChange::SetXattr { inode, name, value: value.into() };
@@ -373,12 +375,18 @@ impl Core {
 
     /// Checks an attribute of Clearway's; why it is refused.
     fn check_own(&mut self, inode: InodeId, name: &EntryName, value: &[u8]) -> Result<(), String> {
-        let (shown, text) = (String::from_utf8_lossy(name.bytes()), String::from_utf8_lossy(value));
+        let text = String::from_utf8_lossy(value);
         let path = self.path_of(inode).unwrap_or_default();
-        let place = format!("{shown} of /{}", String::from_utf8_lossy(&path));
+        let place = format!(
+            "{} of /{}",
+            excerpt(&String::from_utf8_lossy(name.bytes())),
+            String::from_utf8_lossy(&path)
+        );
         if name.bytes() == CLASS_XATTR.as_bytes() {
             let class: Result<Class, _> = text.parse();
-            return class.map(drop).map_err(|why| format!("{place}: '{text}' is {why}"));
+            return class
+                .map(drop)
+                .map_err(|why| format!("{place}: '{}' is {why}", excerpt(&text)));
         }
         if name.bytes() == RULES_XATTR.as_bytes() && inode == InodeId::ROOT {
             return ClassRules::parse(value).map(drop).map_err(|why| format!("{place}: {why}"));
@@ -387,7 +395,9 @@ impl Core {
             let is_directory = self.node_type(inode) == Some(NodeType::Directory);
             return match (is_directory, value) {
                 (true, EXPLICIT) => Ok(()),
-                (true, _) => Err(format!("{place}: '{text}' is not 'explicit', its only value")),
+                (true, _) => {
+                    Err(format!("{place}: '{}' is not 'explicit', its only value", excerpt(&text)))
+                }
                 (false, _) => Err(format!("{place}: only a directory can have this attribute")),
             };
         }
@@ -433,5 +443,10 @@ mod tests {
         }
         let why = "/a=fast".parse::<ClassRule>().expect_err("no class");
         assert!(why.contains("'fast' is not a traffic class; the classes are control"), "{why}");
+        for text in ["x".repeat(60_000), format!("/a={}", "x".repeat(60_000)), "=\n".repeat(30_000)]
+        {
+            let why = text.parse::<ClassRule>().expect_err("no rule");
+            assert!(why.len() < 250, "{why}");
+        }
     }
 }

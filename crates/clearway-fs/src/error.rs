@@ -11,7 +11,7 @@ use clearway_runtime::RuntimeError;
 #[non_exhaustive]
 pub enum FsError {
     /// A file or directory cannot be used: correct its permissions or place.
-    #[error("{what} {path}: {why}; check this path and its permissions", path = path.display())]
+    #[error("{what} {path}: {why}; {remedy}", path = path.display(), remedy = remedy(why.kind()))]
     Place {
         /// What was tried, as the beginning of a sentence.
         what: &'static str,
@@ -92,6 +92,19 @@ pub enum FsError {
     Refused(String),
 }
 
+/// Returns what works where a path cannot be used.
+const fn remedy(why: io::ErrorKind) -> &'static str {
+    match why {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "mount its file system for writing, or name a directory on another one"
+        }
+        io::ErrorKind::StorageFull => {
+            "make room on its file system, or name a directory on another"
+        }
+        _ => "check this path and its permissions",
+    }
+}
+
 impl FsError {
     /// Returns what makes an error of the system one of what was tried.
     pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
@@ -102,5 +115,27 @@ impl FsError {
     pub(crate) fn at(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |why| Self::Place { what, path, why }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn place__what_works_depends_on_what_the_system_says() {
+        let sentence = |errno: rustix::io::Errno| {
+            FsError::at("cannot write", Path::new("/store/mark"))(errno.into()).to_string()
+        };
+        let said = sentence(rustix::io::Errno::ROFS);
+        assert!(said.starts_with("cannot write /store/mark: Read-only file system"), "{said}");
+        assert!(
+            said.ends_with(
+                "; mount its file system for writing, or name a directory on another one"
+            )
+        );
+        assert!(
+            sentence(rustix::io::Errno::ACCESS).ends_with("check this path and its permissions")
+        );
     }
 }

@@ -26,6 +26,7 @@ pub mod inspect;
 
 mod kernel;
 pub mod log_directory;
+pub mod machine_memory;
 pub mod mount;
 mod names;
 pub mod network;

@@ -29,6 +29,7 @@ use crate::classes::ClassRule;
 use crate::engine::{Core, Engine, Held, OrphanPolicy};
 use crate::kernel::{KernelSession, KernelUnmounter};
 use crate::log_directory::{LogDirectory, LogSizes};
+use crate::machine_memory::machine_memory;
 use crate::names::STORE_MARK;
 use crate::server::ControlServer;
 use crate::store::{OBJECTS_NAME, StoreOptions, mark_of};
@@ -210,13 +211,17 @@ pub(crate) fn open_log(
     }
 }
 
-/// Checks that writes have memory.
+/// Checks that writes have memory, and the machine that much.
 pub(crate) fn check_memory(memory: u64) -> Result<(), FsError> {
-    if memory >= MEMORY_MIN {
+    let machine = machine_memory("MemTotal").map_or(u64::MAX, |bytes| bytes.0);
+    let limit = if memory < MEMORY_MIN {
+        format!("at least {} MiB", MEMORY_MIN >> 20)
+    } else if memory > machine {
+        format!("at most {} MiB, the memory of this machine", machine >> 20)
+    } else {
         return Ok(());
-    }
-    let least = MEMORY_MIN >> 20;
-    Err(FsError::Option(format!("--memory is at least {least} MiB")))
+    };
+    Err(FsError::Option(format!("--memory is {limit}")))
 }
 
 /// Checks that a directory can be mounted on; a mount that was left behind there is removed.

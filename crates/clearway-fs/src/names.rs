@@ -147,9 +147,10 @@ const fn type_of(kind: &InodeKind) -> NodeType {
     }
 }
 
-fn attributes_of(inode: InodeId, node: &Inode) -> Attributes {
+/// Returns the attributes of an inode; `taken` is what a file takes in log and store.
+fn attributes_of(inode: InodeId, node: &Inode, taken: u64) -> Attributes {
     let (size, stored) = match &node.kind {
-        InodeKind::File(content) => (content.size(), content.stored()),
+        InodeKind::File(content) => (content.size(), taken),
         InodeKind::Directory { .. } => (DIRECTORY_SIZE, DIRECTORY_SIZE),
         InodeKind::Symlink(target) => (target.len() as u64, 0),
         InodeKind::Special(_) => (0, 0),
@@ -172,8 +173,9 @@ fn attributes_of(inode: InodeId, node: &Inode) -> Attributes {
 impl Core {
     /// Returns the attributes of an inode.
     pub(crate) fn attributes(&mut self, inode: InodeId) -> Result<Attributes, Errno> {
+        let taken = self.taken_bytes(inode);
         let node = self.tree().inode(inode).ok_or(Errno::NOENT)?;
-        Ok(attributes_of(inode, node))
+        Ok(attributes_of(inode, node, taken))
     }
 
     /// Finds a name, and counts the reference that the kernel gets.

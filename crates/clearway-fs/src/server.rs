@@ -2,8 +2,7 @@
 //!
 //! # Model
 //! The socket is a file of the log's directory: a mount that was killed leaves it there, and the next
-//! one of the log replaces it. Each connection has a thread for as long as its one request lasts; there are
-//! at most [`CONNECTIONS_MAX`] of them.
+//! one of the log replaces it. Each connection has a thread for as long as its one request lasts.
 //!
 //! # Invariants
 //! I1. Only root and the user of the mount are answered.
@@ -16,7 +15,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Duration;
 
 use clearway_proto::base::Class;
 use clearway_proto::staging::{DrainWish, EntryName, InodeId, InodeKind, Tree};
@@ -29,7 +27,7 @@ use crate::control::{
     ControlPath, ControlRequest, ControlResponse, DrainState, FileKindName, FileStatus, LeftOut,
     MountStatus, PATHS_MAX, SafetyLevel, UserStatus, read_line, write_line,
 };
-use crate::control_socket::{ControlSocket, RequestSlots};
+use crate::control_socket::{ControlConnection, ControlSocket, NO_PLACE, RequestSlots};
 use crate::engine::{ChangeSource, Core, CoreCounts, DrainCondition, Engine};
 use crate::log_directory::CONTROL_NAME;
 use crate::mount::MountNames;
@@ -39,8 +37,6 @@ use crate::stored;
 
 /// Entries that are looked at under the lock of the engine: less than a millisecond.
 const ENTRIES_AT_ONCE: usize = 512;
-/// How long a client may take to send its request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The socket, until it is closed.
 pub(crate) struct ControlServer {
@@ -89,27 +85,26 @@ impl ControlRequests {
                 respond(String::from_utf8_lossy(&lines).into_owned());
             }
         };
-        let refuse = |why: &str| {
+        let refused = |why: &str| {
             let mut lines = Vec::new();
-            let _ = write_line(&mut lines, &ControlResponse::Refused { why: why.to_owned() });
+            let _ = refuse(&mut lines, why);
             lines
         };
         let Some(place) = shared.places.enter() else {
-            return send(
-                &respond,
-                refuse("the server answers as many requests as it can; repeat it"),
-            );
+            return send(&respond, refused(NO_PLACE));
         };
         let answer = Arc::clone(&respond);
         let thread = std::thread::Builder::new().name("control-request".into());
         let started = thread.spawn(move || {
             let mut lines = Vec::new();
-            let _ = serve_line(line.as_bytes(), None, Some(&user), &shared, &mut lines);
+            if let Ok(Some(request)) = read_request(line.as_bytes(), &mut lines) {
+                let _ = respond_to(&request, None, Some(&user), &shared, &mut lines);
+            }
             drop(place);
             send(&answer, lines);
         });
         if started.is_err() {
-            send(&respond, refuse("the server has no room for a thread; repeat it"));
+            send(&respond, refused("the server has no room for a thread; repeat it"));
         }
     }
 }
@@ -125,7 +120,8 @@ impl ControlServer {
         let engine = Arc::clone(engine);
         let shared = Arc::new(ServerShared { engine, names, places: places.clone() });
         let served = Arc::clone(&shared);
-        let socket = ControlSocket::open(path, places, move |stream| serve(stream, &served))?;
+        let socket =
+            ControlSocket::open(path, places, move |connection| serve(connection, &served))?;
         Ok(Self { shared, socket })
     }
 
@@ -148,34 +144,43 @@ impl ControlServer {
     pub(crate) fn close(self) {}
 }
 
-fn serve(stream: &UnixStream, shared: &ServerShared) -> io::Result<()> {
-    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+fn serve(connection: &ControlConnection, shared: &ServerShared) -> io::Result<()> {
+    let stream = connection.stream();
     let mut out = BufWriter::new(stream);
-    serve_line(stream, Some(stream), None, shared, &mut out)
+    let Some(request) = read_request(stream, &mut out)? else { return Ok(()) };
+    let Some(_place) = connection.begin() else { return refuse(&mut out, NO_PLACE) };
+    respond_to(&request, Some(stream), None, shared, &mut out)
 }
 
-/// Answers the request that `input` has: of a `user` on the network, or of one who may do all.
-fn serve_line(
-    input: impl io::Read,
+fn refuse(out: &mut dyn Write, why: &str) -> io::Result<()> {
+    let mut out = out;
+    write_line(&mut out, &ControlResponse::Refused { why: why.to_owned() })?;
+    out.flush()
+}
+
+/// Reads a request; one that cannot be read is refused.
+fn read_request(input: impl io::Read, out: &mut dyn Write) -> io::Result<Option<ControlRequest>> {
+    match read_line(&mut BufReader::new(input)) {
+        Err(why) if why.kind() == io::ErrorKind::InvalidData => {
+            let why = format!(
+                "the request cannot be read: {why}; use the same release of clearway as the mount"
+            );
+            refuse(out, &why).map(|()| None)
+        }
+        request => request,
+    }
+}
+
+/// Answers a request: of a `user` on the network, or of one who may do all.
+fn respond_to(
+    request: &ControlRequest,
     stream: Option<&UnixStream>,
     user: Option<&User>,
     shared: &ServerShared,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut out = out;
-    let request = match read_line::<ControlRequest>(&mut BufReader::new(input)) {
-        Ok(Some(request)) => request,
-        Ok(None) => return Ok(()),
-        Err(why) if why.kind() == io::ErrorKind::InvalidData => {
-            let why = format!(
-                "the request cannot be read: {why}; use the same release of clearway as the mount"
-            );
-            write_line(&mut out, &ControlResponse::Refused { why })?;
-            return out.flush();
-        }
-        Err(why) => return Err(why),
-    };
-    let end = match shared.answer(&request, stream, user, out)? {
+    let end = match shared.answer(request, stream, user, out)? {
         Ok(()) => ControlResponse::Done,
         Err(why) => ControlResponse::Refused { why },
     };

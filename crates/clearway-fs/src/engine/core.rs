@@ -28,6 +28,8 @@ use super::draining::{DRAIN, Draining};
 use super::life::Lives;
 use super::local_wire::LocalWire;
 use super::parked::{ChangeSource, ParkedChange, ParkedChanges, Shortage};
+use super::sentence_limit::SentenceLimit;
+use super::store_space::StoreSpace;
 use crate::arena::{Arena, Loan};
 use crate::handles::Handles;
 
@@ -164,11 +166,14 @@ pub(crate) struct Core {
     /// Inodes without a name that nobody has any more, and that the log still has.
     to_forget: Vec<InodeId>,
     pub(crate) lives: Lives,
+    store_space: StoreSpace,
     pub(crate) handles: Handles,
     pub(crate) classes: crate::classes::ClassRules,
     stopped: Option<LogError>,
     /// What an operator should read.
     sentences: Vec<String>,
+    /// Bounds those that programs cause.
+    sentence_limit: SentenceLimit,
     /// What [`LogCommand::Finish`] asked for is done.
     pub(super) is_finished: bool,
     /// A thread does short operations of the disk until what it awaits is durable.
@@ -217,10 +222,12 @@ impl Core {
             due: Vec::new(),
             to_forget: Vec::new(),
             lives: Lives::default(),
+            store_space: StoreSpace::default(),
             handles: Handles::default(),
             classes: crate::classes::ClassRules::default(),
             stopped: None,
             sentences: Vec::new(),
+            sentence_limit: SentenceLimit::default(),
             is_finished: false,
             is_led: false,
             draining: None,
@@ -240,6 +247,11 @@ impl Core {
     /// Returns the state of the log, with everything that is applied.
     pub(crate) fn state(&mut self) -> &LogState {
         self.driver.engine_mut().state()
+    }
+
+    /// Returns the state of the log, and what is known of the space of files in the store.
+    pub(super) fn state_and_space(&mut self) -> (&LogState, &mut StoreSpace) {
+        (self.driver.engine_mut().state(), &mut self.store_space)
     }
 
     /// Returns the name of the log.
@@ -270,6 +282,12 @@ impl Core {
     /// Keeps a sentence for the log of the mount.
     pub(crate) fn say(&mut self, sentence: String) {
         self.sentences.push(sentence);
+    }
+
+    /// Keeps a sentence about what a program did, unless there were many lately.
+    pub(crate) fn say_of_program(&mut self, sentence: String) {
+        let now = self.now_local();
+        self.sentences.extend(self.sentence_limit.take(now, sentence));
     }
 
     /// Makes a change that concerns `inodes`, in the class of the first.
@@ -523,7 +541,10 @@ impl Core {
     pub(super) fn forget_orphans(&mut self) {
         while let Some(inode) = self.to_forget.pop() {
             match self.append(TreeChange::Forget { inode }, &[]) {
-                Ok(()) => self.lives.remove(inode),
+                Ok(()) => {
+                    self.lives.remove(inode);
+                    self.store_space.remove(inode);
+                }
                 Err(Held::Errno(Errno::NOENT)) => {}
                 Err(_) => {
                     self.to_forget.push(inode);

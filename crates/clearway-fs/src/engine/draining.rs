@@ -25,7 +25,7 @@ use clearway_proto::staging::{
     ClientId, DrainNotice, InodeId, LogCommand, LogError, LogState, StepEnd, StoreDrain,
     StoreDrainConfig, StorePath, StoreStep, StoreTask, StrangerFate, Tree, TreeChange,
 };
-use clearway_proto::wire::Span;
+use clearway_proto::wire::{Fault, Span};
 use clearway_runtime::wake_signal::WakeSignal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -182,7 +182,9 @@ impl Draining {
                     if self.reported_faults.insert(fault.to_string()) {
                         let what = describe(&step);
                         sentences.push(format!(
-                            "the store: cannot {what}: {fault}; it is tried again until it works"
+                            "the store {}: cannot {what}: {fault}{}; it is tried again until it works",
+                            self.worker.store().display(),
+                            remedy(fault)
                         ));
                     }
                 }
@@ -263,6 +265,17 @@ fn place_of(step: &StoreStep) -> Option<String> {
         | StoreStep::RemoveDirectory { at }
         | StoreStep::Settle { at, .. } => Some(shown(at)),
         _ => None,
+    }
+}
+
+/// Returns what an operator can do against a fault, to be read behind it.
+const fn remedy(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Denied => {
+            "; mount its file system for writing, and let the user of this mount write there"
+        }
+        Fault::NoSpace => "; make room on its file system",
+        _ => "",
     }
 }
 
@@ -410,7 +423,11 @@ impl Core {
             TreeChange::Drained { inode, .. } => Some(*inode),
             _ => None,
         };
+        let taken = drained.map(|inode| (inode, self.taken_bytes(inode)));
         let outcome = self.offer_as(DRAIN, number, change, Class::BestEffort, Span::EMPTY);
+        if let (Some((inode, taken)), Ok(())) = (taken, outcome) {
+            self.note_drained(inode, taken);
+        }
         let is_whole = |core: &mut Self, inode| {
             let content = core.tree().content(inode);
             content.is_none_or(|content| content.drained() == content.version())

@@ -23,6 +23,8 @@ mod draining;
 mod life;
 mod local_wire;
 mod parked;
+mod sentence_limit;
+mod store_space;
 #[cfg(test)]
 mod tests;
 

@@ -9,7 +9,6 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -17,10 +16,8 @@ use super::client::RemoteFiles;
 use super::request::FileResponse;
 use crate::FsError;
 use crate::control::{ControlRequest, ControlResponse, write_line};
-use crate::control_socket::{ControlSocket, RequestSlots};
+use crate::control_socket::{ControlConnection, ControlSocket, NO_PLACE, RequestSlots};
 
-/// How long a client may take to send its request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the longest request.
 const LINE_MAX: u64 = 60 << 10;
 
@@ -83,8 +80,10 @@ impl ControlRelay {
             server: server.to_owned(),
             tree: if tree.is_empty() { String::new() } else { format!("{tree}/") },
         };
-        ControlSocket::open(path, RequestSlots::default(), move |stream| shared.serve(stream))
-            .map(Self)
+        ControlSocket::open(path, RequestSlots::default(), move |connection| {
+            shared.serve(connection)
+        })
+        .map(Self)
     }
 
     /// Returns where the socket is.
@@ -94,8 +93,8 @@ impl ControlRelay {
 }
 
 impl RelayShared {
-    fn serve(&self, stream: &UnixStream) -> io::Result<()> {
-        stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
+    fn serve(&self, connection: &ControlConnection) -> io::Result<()> {
+        let stream = connection.stream();
         let mut line = String::new();
         BufReader::new(stream.take(LINE_MAX)).read_line(&mut line)?;
         let mut out = stream;
@@ -106,6 +105,9 @@ impl RelayShared {
         let Ok(mut request) = serde_json::from_str::<ControlRequest>(&line) else {
             let why = "the request cannot be read; use the same release of clearway as the mount";
             return write_line(&mut out, &ControlResponse::Refused { why: why.to_owned() });
+        };
+        let Some(_place) = connection.begin() else {
+            return write_line(&mut out, &ControlResponse::Refused { why: NO_PLACE.to_owned() });
         };
         for path in request.paths_mut() {
             path.0 = format!("{}{}", self.tree, path.0.trim_start_matches('/'));

@@ -105,6 +105,9 @@ fn parse(text: &str, units: &[(&str, u64)], known: &'static str) -> Result<u64, 
         text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let unit = unit.trim();
+    if unit.starts_with(['-', '+']) {
+        return Err(UnitError::Number(text.to_string()));
+    }
     let scale = units
         .iter()
         .find(|(name, _)| *name == unit)
@@ -207,7 +210,9 @@ mod tests {
     fn parse__refuses_a_bare_number_and_says_what_would_work() {
         let sentence = "100".parse::<BitsPerSec>().unwrap_err().to_string();
         assert_eq!(sentence, "`100` needs one of the units b/s, kb/s, Mb/s, Gb/s");
-        assert!(matches!("-1 B".parse::<Bytes>(), Err(UnitError::Unit { .. })));
+        for text in ["-1", "-1 B", "+1GiB"] {
+            assert!(matches!(text.parse::<Bytes>(), Err(UnitError::Number(_))), "{text}");
+        }
         assert!(matches!("99999999999 TiB".parse::<Bytes>(), Err(UnitError::Number(_))));
         assert!(matches!(". B".parse::<Bytes>(), Err(UnitError::Number(_))));
     }

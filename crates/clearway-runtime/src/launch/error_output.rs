@@ -18,6 +18,9 @@ use super::send::say_line;
 /// Longest line that is shown: a sentence with a path in it.
 const LINE_MAX: u64 = 500;
 
+/// Longest text of [`excerpt`]: a word and some more, so that a mistake is recognised.
+const EXCERPT_MAX: usize = 64;
+
 /// The last words of a process that has ended are in its pipe already; a busy machine needs some
 /// scheduler slices to bring them.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -126,6 +129,21 @@ pub fn escaped(text: &str) -> String {
     shown
 }
 
+/// Returns [`escaped`] text of some length at most, for a sentence that quotes what anybody may have
+/// written; `…` stands for the rest.
+pub fn excerpt(text: &str) -> String {
+    let mut shown = String::new();
+    for c in text.chars() {
+        let part = escaped(c.encode_utf8(&mut [0; 4]));
+        if shown.len() + part.len() > EXCERPT_MAX {
+            shown.push('…');
+            break;
+        }
+        shown.push_str(&part);
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
@@ -190,5 +208,14 @@ mod tests {
     fn escaped__nothing_steers_a_terminal() {
         let shown = escaped("a\u{1b}]0;title\u{7}\r\n\u{9b}2J\u{202e}b \u{e9}\\");
         assert_eq!(shown, "a\\u{1b}]0;title\\u{7}\\r\\n\\u{9b}2J\\u{202e}b \u{e9}\\");
+    }
+
+    #[test]
+    fn excerpt__what_is_long_ends_with_dots_and_before_an_escape_that_is_cut() {
+        assert_eq!(excerpt("bulk\n"), "bulk\\n");
+        assert_eq!(excerpt(&"\u{e9}".repeat(32)), "\u{e9}".repeat(32));
+        assert_eq!(excerpt(&"x".repeat(65)), format!("{}…", "x".repeat(64)));
+        let shown = excerpt(&format!("{}\u{1b}[2J", "x".repeat(60)));
+        assert_eq!(shown, format!("{}…", "x".repeat(60)));
     }
 }

@@ -47,7 +47,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use error::LaunchError;
-pub use error_output::escaped;
+pub use error_output::{escaped, excerpt};
 pub use here::{HereOptions, StandardInput, start_here};
 pub use job::{Credential, Job, ProgramShare};
 pub use remote::{ExitReason, RemoteProcess, quoted, ssh_command};

@@ -16,6 +16,8 @@
 mod faults;
 mod policy;
 
+use std::collections::BTreeSet;
+
 use clearway_proto::base::Class;
 
 pub(super) use faults::faults;
@@ -79,7 +81,8 @@ pub(super) struct OpensmConf {
 /// # Errors
 /// The line of the first option that cannot be; a text without any option of OpenSM.
 pub(super) fn parse(text: &str) -> Result<OpensmConf, (u32, String)> {
-    let Reading { options, is_on, owner } = read(text)?;
+    let Reading { options, is_on, owner, unknown } = read(text)?;
+    refuse(&unknown)?;
     let mut remarks = Vec::new();
     if let Some((line, value)) = owner {
         remarks.push(format!(
@@ -97,7 +100,9 @@ pub(super) fn parse(text: &str) -> Result<OpensmConf, (u32, String)> {
 /// # Errors
 /// As [`parse`].
 pub(super) fn owner(text: &str) -> Result<Option<(u32, String)>, (u32, String)> {
-    Ok(read(text)?.owner.map(|(line, engine)| (line, engine.to_owned())))
+    let Reading { owner, unknown, .. } = read(text)?;
+    refuse(&unknown)?;
+    Ok(owner.map(|(line, engine)| (line, engine.to_owned())))
 }
 
 /// What a text says, before anything is made of it.
@@ -106,6 +111,27 @@ struct Reading<'t> {
     is_on: bool,
     /// The line of a routing engine that owns the service levels, and what it says.
     owner: Option<(u32, &'t str)>,
+    /// Options that OpenSM does not have, with their lines.
+    unknown: Vec<(u32, &'t str)>,
+}
+
+/// Refuses a text with options that OpenSM does not have.
+fn refuse(unknown: &[(u32, &str)]) -> Result<(), (u32, String)> {
+    unknown.first().map_or(Ok(()), |(line, key)| Err((*line, unknown_option(key))))
+}
+
+fn unknown_option(key: &str) -> String {
+    let known = known_options();
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    format!("unknown option `{key}`; {}", nearest(key, &known))
+}
+
+/// Returns the names of the tables' options.
+fn known_options() -> Vec<String> {
+    PORTS
+        .iter()
+        .flat_map(|port| FIELDS.iter().map(move |field| format!("qos_{port}{field}")))
+        .collect()
 }
 
 /// Reads the options of a text.
@@ -117,7 +143,9 @@ fn read(text: &str) -> Result<Reading<'_>, (u32, String)> {
                 .to_owned(),
         ));
     }
-    let mut reading = Reading { options: OpensmOptions::default(), is_on: false, owner: None };
+    let options = OpensmOptions::default();
+    let mut reading = Reading { options, is_on: false, owner: None, unknown: Vec::new() };
+    let known = known_options();
     for (line, content) in (1..).zip(text.lines()) {
         match option(content) {
             ("qos", value) => reading.is_on = value.eq_ignore_ascii_case("true"),
@@ -125,7 +153,12 @@ fn read(text: &str) -> Result<Reading<'_>, (u32, String)> {
             ("routing_engine", value) if OWNERS.iter().any(|owner| value.contains(owner)) => {
                 reading.owner = Some((line, value));
             }
-            (key, value) if key.starts_with("qos_") => reading.options.take(line, key, value)?,
+            (key, value) if known.iter().any(|name| name == key) => {
+                reading.options.take(line, key, value)
+            }
+            (key, _) if key.starts_with("qos_") && !OTHERS.contains(&key) => {
+                reading.unknown.push((line, key));
+            }
             _ => {}
         }
     }
@@ -183,25 +216,34 @@ struct OpensmOptions {
 }
 
 impl OpensmOptions {
-    fn take(&mut self, line: u32, key: &str, value: &str) -> Result<(), (u32, String)> {
-        let known: Vec<String> = PORTS
-            .iter()
-            .flat_map(|port| FIELDS.iter().map(move |field| format!("qos_{port}{field}")))
-            .collect();
-        if OTHERS.contains(&key) {
-            return Ok(());
-        }
-        if !known.iter().any(|name| name == key) {
-            let known: Vec<&str> = known.iter().map(String::as_str).collect();
-            return Err((line, format!("unknown option `{key}`; {}", nearest(key, &known))));
-        }
+    fn take(&mut self, line: u32, key: &str, value: &str) {
         // These stand for "not said".
         let is_said =
             !matches!((value, key.ends_with("max_vls")), ("" | "(null)" | "-1", _) | ("0", true));
         if is_said {
             self.said.push((key.to_owned(), line, value.to_owned()));
         }
-        Ok(())
+    }
+
+    /// Returns a sentence for each value that its option cannot have, with its line.
+    fn wrong_values(&self) -> Vec<(u32, String)> {
+        let wrong = |(key, line, value): &(String, u32, String)| {
+            let field = FIELDS.into_iter().find(|field| key.ends_with(field))?;
+            let judged = match field {
+                "max_vls" => number(field, value, MAX_VLS).map(drop),
+                "high_limit" => number(field, value, u8::MAX).map(drop),
+                "sl2vl" => return levels(Some((*line, value)), HARDWARE_LANES).err(),
+                _ => weights(value).map(drop),
+            };
+            judged.err().map(|why| (*line, why))
+        };
+        self.said.iter().filter_map(wrong).collect()
+    }
+
+    /// Returns the options without those of some lines.
+    fn without(&self, lines: &BTreeSet<u32>) -> Self {
+        let said = self.said.iter().filter(|(_, line, _)| !lines.contains(line));
+        Self { said: said.cloned().collect() }
     }
 
     fn lookup(&self, port: &str, field: &str) -> Option<(u32, &str)> {
@@ -218,10 +260,7 @@ impl OpensmOptions {
         let said = |field| self.lookup(port, field).or_else(|| self.lookup("", field));
         let number = |field, default: u8, most: u8| match said(field) {
             None => Ok(default),
-            Some((line, value)) => match value.parse() {
-                Ok(number) if number <= most => Ok(number),
-                _ => Err((line, format!("`{value}` is no {field}; it goes from 0 to {most}"))),
-            },
+            Some((line, value)) => number(field, value, most).map_err(|why| (line, why)),
         };
         let table = |field, default| {
             let (line, value) = said(field).unwrap_or((0, default));
@@ -244,6 +283,12 @@ impl OpensmOptions {
         let lane_of_level = levels(said("sl2vl"), lanes)?;
         Ok(PortTables { lanes, high, low, high_limit, lane_of_level })
     }
+}
+
+/// Returns the number that an option has.
+fn number(field: &str, value: &str, most: u8) -> Result<u8, String> {
+    let number = value.parse().ok().filter(|number| *number <= most);
+    number.ok_or_else(|| format!("`{value}` is no {field}; it goes from 0 to {most}"))
 }
 
 /// Returns the lane of each service level. Levels that the list does not reach are on lane 0, as

@@ -37,7 +37,7 @@ const LOW: [(Class, u64); 5] = [
 const HIGH_PACKETS: u64 = 2;
 /// Headers of a packet: LRH 8, BTH 12, ICRC 4, VCRC 2 (InfiniBand specification volume 1).
 const HEADER: u64 = 26;
-/// The payloads that ports can be set to.
+/// The payloads that ports can be set to: the MTUs of the InfiniBand specification volume 1.
 const PAYLOADS: [u64; 5] = [256, 512, 1024, 2048, 4096];
 
 /// Levels, lanes and tables for every port.
@@ -59,11 +59,7 @@ impl QosPlan {
     /// # Errors
     /// One sentence: ports cannot be set to it.
     pub fn new(payload: Bytes) -> Result<Self, String> {
-        if !PAYLOADS.contains(&payload.0) {
-            return Err(format!(
-                "no InfiniBand port carries {payload} in a packet; 256B to 4KiB work, in powers of two"
-            ));
-        }
+        check_payload(payload)?;
         let levels = opensm::LEVELS;
         let mut lane_of_level = [levels[Class::BestEffort.index()]; 16];
         levels.iter().for_each(|level| lane_of_level[usize::from(*level)] = *level);
@@ -115,6 +111,19 @@ impl QosPlan {
     }
 }
 
+/// Checks that ports of InfiniBand can be set to packets that carry `payload`.
+///
+/// # Errors
+/// One sentence: they cannot.
+pub fn check_payload(payload: Bytes) -> Result<(), String> {
+    if PAYLOADS.contains(&payload.0) {
+        return Ok(());
+    }
+    Err(format!(
+        "no InfiniBand port carries {payload} in a packet; 256B, 512B, 1KiB, 2KiB and 4KiB work"
+    ))
+}
+
 /// What an opensm.conf sets at present, in the form of a plan: classes at the levels of the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PresentTables {
@@ -160,7 +169,7 @@ pub fn check_policy(
 /// Returns what is wrong with an opensm.conf, a sentence each, where packets carry `payload`.
 ///
 /// # Errors
-/// What is no opensm.conf, or has an option that OpenSM would bend, with its line.
+/// It is no opensm.conf.
 pub fn check(conf: SourceText<'_>, payload: Bytes) -> Result<Vec<String>, FileError> {
     opensm::faults(conf.text, payload).map_err(|wrong| conf.wrong(wrong))
 }
@@ -214,7 +223,7 @@ mod tests {
             assert!(plan.lane_of_level.iter().all(|lane| *lane < PLAN_LANES));
         }
         let sentence = QosPlan::new(Bytes(1500)).expect_err("Ethernet's");
-        assert!(sentence.contains("256B to 4KiB"), "{sentence}");
+        assert!(sentence.contains("2KiB and 4KiB work"), "{sentence}");
     }
 
     #[test]

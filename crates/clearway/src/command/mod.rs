@@ -111,6 +111,11 @@ fn dispatch(command: Command) -> Result<Exit> {
     }
 }
 
+/// Returns `count` and the noun in its number.
+fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,7 +19,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use clearway_fs::client::ControlClient;
 use clearway_fs::control::{ControlRequest, ControlResponse};
-use clearway_fs::mount::{MountOptions, Mounted, Reporter, Unmounter, is_left_behind, unmount};
+use clearway_fs::mount::{
+    MountOptions, Mounted, Reporter, Unmounter, detach, is_left_behind, unmount,
+};
 use clearway_fs::network::mount::{RemoteMountOptions, RemoteMounted};
 use clearway_runtime::launch::escaped;
 use clearway_runtime::munge::{MungeDaemon, SOCKET};
@@ -354,12 +356,12 @@ pub(crate) fn umount(directory: &Path) -> Result<Exit> {
     Ok(Exit::Good)
 }
 
-/// Unmounts a mount whose process is gone.
+/// Unmounts a mount whose process is gone. Nothing can be written there any more, so it may be busy.
 fn umount_left_behind(directory: &Path, why: clearway_fs::FsError) -> Result<Exit> {
     if !is_left_behind(directory) {
         bail!(why);
     }
-    unmount(directory).with_context(|| format!("cannot unmount {}", directory.display()))?;
+    detach(directory).with_context(|| format!("cannot unmount {}", directory.display()))?;
     Ok(Exit::Good)
 }
 

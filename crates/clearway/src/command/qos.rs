@@ -5,17 +5,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use clearway_proto::base::Bytes;
+use clearway_proto::base::{Bytes, UnitError};
 use clearway_runtime::launch::escaped;
-use clearway_sim::spec::file::{FabricFile, FileError, FileOptions};
+use clearway_sim::spec::file::{FabricFile, FileOptions};
 use clearway_sim::spec::import::SourceText;
 use clearway_sim::spec::qos::{
-    PortAddress, PresentTables, QosPlan, check, check_policy, is_level_free, ports, present,
+    PortAddress, PresentTables, QosPlan, check, check_payload, check_policy, is_level_free, ports,
+    present,
 };
 
-use super::print;
-use super::topo::read;
-use crate::qos::{AnswerSource, EmitTarget, devices, differences, emit, page, path_differences};
+use super::topo::{CONF_MAX, NETWORK_MAX, read};
+use super::{counted, print};
+use crate::qos::{
+    AnswerSource, EmitTarget, InterfaceName, devices, differences, emit, page, path_differences,
+};
 use crate::run::exit::Exit;
 
 /// Classes on a network's own queues.
@@ -25,7 +28,7 @@ pub(crate) enum QosCommand {
     /// that each class gets.
     Plan {
         /// Read the switches from this output of ibnetdiscover, and show which lines of opensm.conf
-        /// apply to each.
+        /// apply to each [default: show the plan alone].
         #[arg(long, value_name = "FILE")]
         switches: Option<PathBuf>,
         /// Read the lanes of ports from this directory, which `verify --record` filled, and name
@@ -40,9 +43,10 @@ pub(crate) enum QosCommand {
         /// Print the settings for this program.
         #[arg(long = "for", value_name = "PROGRAM")]
         target: EmitTarget,
-        /// Name this interface in the commands of tc, dcb and mlnx_qos.
+        /// Name this interface in the commands of tc, dcb and mlnx_qos: 1 to 15 letters, digits and
+        /// _-.@+.
         #[arg(long, value_name = "NAME", default_value = "eth0")]
-        interface: String,
+        interface: InterfaceName,
         #[command(flatten)]
         network: QosNetwork,
     },
@@ -57,7 +61,8 @@ pub(crate) enum QosCommand {
         /// Compare the answers in this directory, which --record filled; ask no port.
         #[arg(long, value_name = "DIR", conflicts_with_all = ["record", "ibsim"])]
         recorded: Option<PathBuf>,
-        /// Write the answers of smpquery and saquery into this existing directory.
+        /// Write the answers of smpquery and saquery into this existing directory [default: keep
+        /// none].
         #[arg(long, value_name = "DIR")]
         record: Option<PathBuf>,
         /// Leave out the high limit, which ibsim does not simulate.
@@ -73,11 +78,12 @@ pub(crate) enum QosCommand {
     /// Check an opensm.conf, and print a sentence for each fault, or nothing. Exit status 3: there
     /// are faults.
     Check {
-        /// Check this opensm.conf; `opensm -c FILE` writes one with the default of every option.
+        /// Check this opensm.conf, a regular file of at most 4 MiB; `opensm -c FILE` writes one
+        /// with the default of every option.
         #[arg(value_name = "FILE")]
         conf: PathBuf,
-        /// Set the MTU of the network: 256B, 512B, 1KiB, 2KiB or 4KiB.
-        #[arg(long, value_name = "BYTES", default_value = "4KiB")]
+        /// Set the MTU of the network in bytes: 256B, 512B, 1KiB, 2KiB or 4KiB.
+        #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = payload)]
         payload: Bytes,
         /// Check also this QoS policy of the same network (qos-policy.conf).
         #[arg(long, value_name = "FILE")]
@@ -91,15 +97,23 @@ pub(crate) enum QosCommand {
 /// The network that a plan is for.
 #[derive(Debug, Args)]
 pub(crate) struct QosNetwork {
-    /// Take the MTU from this fabric file or shipped fabric; `clearway topo list` names them.
+    /// Take the MTU from this fabric file or shipped fabric; `clearway topo list` names them
+    /// [default: that of --payload].
     #[arg(long, value_name = "FILE", conflicts_with = "conf")]
     pub(crate) fabric: Option<String>,
-    /// Read the present opensm.conf. The command fails if its routing engine uses service levels.
+    /// Read the present opensm.conf. The command fails if its routing engine uses service levels
+    /// [default: read none].
     #[arg(long, value_name = "FILE")]
     pub(crate) conf: Option<PathBuf>,
-    /// Set the MTU of the network, 256B, 512B, 1KiB, 2KiB or 4KiB, without --fabric.
-    #[arg(long, value_name = "BYTES", default_value = "4KiB", conflicts_with = "fabric")]
+    /// Set the MTU of the network in bytes, without --fabric: 256B, 512B, 1KiB, 2KiB or 4KiB.
+    #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = payload, conflicts_with = "fabric")]
     pub(crate) payload: Bytes,
+}
+
+/// Reads the MTU of an InfiniBand network.
+fn payload(text: &str) -> Result<Bytes, String> {
+    let payload = text.parse().map_err(|why: UnitError| why.to_string())?;
+    check_payload(payload).map(|()| payload)
 }
 
 /// Does what `command` says.
@@ -144,7 +158,7 @@ fn plan(network: &QosNetwork) -> Result<QosPlan> {
         None => network.payload,
     };
     if let Some(conf) = &network.conf {
-        let (shown, text) = (conf.display().to_string(), read(conf)?);
+        let (shown, text) = (conf.display().to_string(), read(conf, CONF_MAX)?);
         is_level_free(SourceText { file: &shown, text: &text })?;
     }
     QosPlan::new(payload).map_err(|why| match &network.fabric {
@@ -156,13 +170,13 @@ fn plan(network: &QosNetwork) -> Result<QosPlan> {
 /// Returns what the ports of a network have at present, if its opensm.conf is given.
 fn present_tables(network: &QosNetwork, payload: Bytes) -> Result<Option<PresentTables>> {
     let Some(conf) = &network.conf else { return Ok(None) };
-    let (shown, text) = (conf.display().to_string(), read(conf)?);
+    let (shown, text) = (conf.display().to_string(), read(conf, CONF_MAX)?);
     Ok(Some(present(SourceText { file: &shown, text: &text }, payload)?))
 }
 
 /// Returns the ports in ibnetdiscover's text.
 fn ports_of(switches: &Path) -> Result<Vec<PortAddress>> {
-    let (shown, text) = (switches.display().to_string(), read(switches)?);
+    let (shown, text) = (switches.display().to_string(), read(switches, NETWORK_MAX)?);
     let ports = ports(SourceText { file: &shown, text: &text })?;
     if ports.is_empty() {
         bail!(
@@ -180,7 +194,7 @@ fn verify(
     source: &AnswerSource,
 ) -> Result<Exit> {
     let mut found = differences(plan, ports, source)?;
-    let mut asked = counted(ports.len(), "port");
+    let mut asked = counted(ports.len() as u64, "port");
     if let Some(from) = paths_from {
         let is_adapter = |port: &PortAddress| !port.is_switch && port.lid == from;
         if !ports.iter().any(is_adapter) {
@@ -188,7 +202,7 @@ fn verify(
         }
         let (paths, other) = path_differences(plan, ports, from, source)?;
         found.extend(other);
-        asked.push_str(&format!(", {}", counted(paths, "path")));
+        asked.push_str(&format!(", {}", counted(paths as u64, "path")));
     }
     let mut page: String = found.iter().map(|difference| format!("{difference}\n")).collect();
     if matches!(source, AnswerSource::Simulated) {
@@ -200,38 +214,24 @@ fn verify(
     let differ = if found.is_empty() {
         "all as planned".to_owned()
     } else {
-        counted(found.len(), "difference")
+        counted(found.len() as u64, "difference")
     };
     page.push_str(&format!("{asked}: {differ}\n"));
     print(&page)?;
     Ok(if found.is_empty() { Exit::Good } else { Exit::Findings })
 }
 
-/// Returns `count` and the noun in its number.
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
 /// Returns the faults of an opensm.conf, each with the name of the file.
 fn faults(conf: &Path, payload: Bytes) -> Result<Vec<String>> {
-    if payload.0 == 0 {
-        bail!("packets that carry nothing; ports carry 256B to 4KiB");
-    }
-    let (shown, text) = (conf.display().to_string(), read(conf)?);
-    let found = match check(SourceText { file: &shown, text: &text }, payload) {
-        Ok(found) => found,
-        // An option that OpenSM would bend is a fault; a file of something else is a mistake.
-        Err(FileError::Wrong { line, why, .. }) if clearway_sim::spec::qos::is_opensm(&text) => {
-            vec![format!("line {line}: {why}")]
-        }
-        Err(error) => return Err(error).context("it cannot be checked"),
-    };
-    Ok(named(&shown, &found))
+    let (shown, text) = (conf.display().to_string(), read(conf, CONF_MAX)?);
+    let found = check(SourceText { file: &shown, text: &text }, payload);
+    Ok(named(&shown, &found.context("it cannot be checked")?))
 }
 
 /// Returns the faults of a QoS policy, each with the name of the file.
 fn policy_faults(conf: &Path, policy: &Path, partitions: Option<&Path>) -> Result<Vec<String>> {
-    let source = |path: &Path| Ok::<_, anyhow::Error>((path.display().to_string(), read(path)?));
+    let source =
+        |path: &Path| Ok::<_, anyhow::Error>((path.display().to_string(), read(path, CONF_MAX)?));
     let (conf, policy) = (source(conf)?, source(policy)?);
     let partitions = partitions.map(source).transpose()?;
     fn text((file, text): &(String, String)) -> SourceText<'_> {
@@ -289,5 +289,15 @@ mod tests {
             assert_eq!(command(check).ok(), exit, "{text}");
         }
         std::fs::remove_file(&conf).expect("removed");
+    }
+
+    #[test]
+    fn payload__is_one_of_five_mtus() {
+        for (text, expected) in [("256B", 256), ("1024B", 1024), ("4KiB", 4096)] {
+            assert_eq!(payload(text), Ok(Bytes(expected)));
+        }
+        for text in ["0B", "255B", "257B", "1500B", "3KiB", "8KiB", "4096", "big"] {
+            assert!(payload(text).is_err(), "{text}");
+        }
     }
 }

@@ -17,7 +17,7 @@ use clearway_proto::stats::{Quantile, QuantileValue};
 use clearway_runtime::launch::escaped;
 
 use super::warm::{WarmFlags, warm};
-use super::{json_text, print};
+use super::{counted, json_text, print};
 use crate::mechanism::staging::job::{self, HeldProgramFlags, NodeMountFlags, StageJobFlags};
 use crate::mechanism::staging::service::{ServeFlags, serve};
 use crate::run::exit::Exit;
@@ -241,7 +241,8 @@ fn page(status: &MountStatus) -> String {
             Bytes(used),
             Bytes(status.log_bytes)
         ),
-        format!("store    {}: {}", escaped(&status.store), drain_words(status)),
+        format!("store    {}", escaped(&status.store)),
+        format!("drain    {}", drain_words(status)),
         format!("inodes   {} of {} used", status.inodes, status.inodes_max),
         format!(
             "memory   {} not on the disk yet, {} for readers",
@@ -249,12 +250,11 @@ fn page(status: &MountStatus) -> String {
             Bytes(status.cached_bytes)
         ),
         format!(
-            "done     {} written, {} read, {} changes, {} of them waited",
+            "done     {} written, {} read",
             Bytes(status.written_bytes),
-            Bytes(status.read_bytes),
-            status.changes,
-            status.stalls
+            Bytes(status.read_bytes)
         ),
+        format!("changes  {}, {} of them waited", status.changes, status.stalls),
         format!(
             "syncs    {}, {} (p50), {} (p99)",
             status.syncs.count(),
@@ -276,12 +276,13 @@ fn page(status: &MountStatus) -> String {
         let of = |by_class: &BTreeMap<Class, u64>| by_class.get(&class).copied().unwrap_or(0);
         let [bytes, files, drained] =
             [&status.class_bytes, &status.class_files, &status.drained_bytes].map(of);
-        if bytes + files + drained > 0 {
-            lines.push(format!(
-                "         {class}: {} in the log, {files} files not in the store, {} drained",
-                Bytes(bytes),
-                Bytes(drained)
-            ));
+        if bytes + files > 0 {
+            let files = counted(files, "file");
+            let bytes = Bytes(bytes);
+            lines.push(format!("         {class}: {bytes} in the log, {files} not in the store"));
+        }
+        if drained > 0 {
+            lines.push(format!("         {class}: {} drained", Bytes(drained)));
         }
     }
     if status.users.len() > 1 {
@@ -298,13 +299,14 @@ fn page(status: &MountStatus) -> String {
 /// Returns the state of the drain, for a person.
 fn drain_words(status: &MountStatus) -> String {
     let what = match status.drain {
-        DrainState::Idle if status.lag == 0 => return "has everything".to_owned(),
+        DrainState::Idle if status.lag == 0 => return "the store has everything".to_owned(),
         DrainState::Idle => "idle",
-        DrainState::Working => "drains",
+        DrainState::Working => "works",
         DrainState::Failing => "steps fail and are tried again",
         DrainState::Parked => "makes no progress",
     };
-    format!("{what}, {} differences, {} steps under way", status.lag, status.draining)
+    let steps = counted(status.draining, "step");
+    format!("{what}, {}, {steps} under way", counted(status.lag, "difference"))
 }
 
 /// Looks at a log.
@@ -428,4 +430,47 @@ fn line(file: &FileStatus) -> String {
     let path = if file.path.0.is_empty() { "." } else { &file.path.0 };
     let (size, log) = (Bytes(file.size), Bytes(file.log_bytes));
     format!("{kind} {safety} {:<11} {size:>9} {log:>9} {}\n", file.class, escaped(path))
+}
+
+#[cfg(test)]
+mod tests {
+    //! What an operator sees.
+
+    use super::*;
+
+    #[test]
+    fn page__fits_into_80_columns_with_figures_of_a_busy_mount() {
+        let bytes = 123_456_789_012;
+        let by_class = |figure: u64| Class::ALL.map(|class| (class, figure)).into();
+        let status = MountStatus {
+            mounted_on: "/mnt/checkpoints".to_owned(),
+            log: "/fast/clearway/log".to_owned(),
+            store: "/lustre/project/checkpoints".to_owned(),
+            process: 4_194_303,
+            class: "best-effort".to_owned(),
+            log_bytes: 549_755_813_888,
+            inodes: 999_999,
+            inodes_max: 1_000_000,
+            unlogged_bytes: bytes,
+            cached_bytes: bytes,
+            class_bytes: by_class(bytes),
+            class_files: by_class(1_234_567),
+            lag: 1_234_567,
+            drain: DrainState::Failing,
+            draining: 1,
+            drained_bytes: by_class(bytes),
+            written_bytes: bytes,
+            read_bytes: bytes,
+            changes: bytes,
+            stalls: bytes,
+            ..MountStatus::default()
+        };
+        let page = page(&status);
+        for line in page.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        let drain =
+            "drain    steps fail and are tried again, 1234567 differences, 1 step under way\n";
+        assert!(page.contains(drain), "{page}");
+    }
 }

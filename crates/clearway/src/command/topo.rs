@@ -3,21 +3,26 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use clearway_proto::base::Bytes;
 use clearway_runtime::launch::escaped;
 use clearway_sim::spec::explain::explain;
 use clearway_sim::spec::file::{FabricFile, FileOptions};
 use clearway_sim::spec::import::{SourceText, import};
 use clearway_sim::spec::presets;
+use rustix::fs::OFlags;
 
 use super::{TopoCommand, print};
 use crate::run::exit::Exit;
 use crate::scenario::nearest;
 
-/// What a subnet manager or ibnetdiscover writes about the largest machines is some megabytes.
-const OUTSIDE_BYTES_MAX: u64 = 64 << 20;
+/// The longest text of ibnetdiscover: of the largest machines it is some megabytes.
+pub(super) const NETWORK_MAX: Bytes = Bytes(64 << 20);
+/// The longest file that a person writes for a subnet manager; OpenSM's own has some kilobytes.
+pub(super) const CONF_MAX: Bytes = Bytes(4 << 20);
 
 /// Does what `command` says.
 pub(crate) fn command(command: TopoCommand) -> Result<Exit> {
@@ -76,9 +81,9 @@ fn check(fabric: &str) -> Result<String> {
 }
 
 fn import_from(conf: &Path, switches: Option<&Path>, base: &str) -> Result<String> {
-    let text = read(conf)?;
+    let text = read(conf, CONF_MAX)?;
     let net = switches
-        .map(|path| Ok::<_, anyhow::Error>((path.display().to_string(), read(path)?)))
+        .map(|path| Ok::<_, anyhow::Error>((path.display().to_string(), read(path, NETWORK_MAX)?)))
         .transpose()?;
     let shown = conf.display().to_string();
     let net = net.as_ref().map(|(file, text)| SourceText { file, text });
@@ -90,16 +95,22 @@ fn import_from(conf: &Path, switches: Option<&Path>, base: &str) -> Result<Strin
     Ok(made.text)
 }
 
-/// Returns the text of a file from outside, which may be large and in any alphabet.
-pub(super) fn read(path: &Path) -> Result<String> {
+/// Returns the text of a file from outside, which has at most `most` and is in any alphabet.
+pub(super) fn read(path: &Path, most: Bytes) -> Result<String> {
     let shown = path.display();
-    let file = fs::File::open(path).with_context(|| format!("{shown}"))?;
+    // A pipe would wait for its writer.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = file.with_context(|| format!("{shown}"))?;
+    if !file.metadata().with_context(|| format!("{shown}"))?.is_file() {
+        bail!("{shown}: no regular file; save the text in one, and name that");
+    }
     let mut bytes = Vec::new();
-    file.take(OUTSIDE_BYTES_MAX + 1)
+    file.take(most.0 + 1)
         .read_to_end(&mut bytes)
         .with_context(|| format!("{shown}: cannot be read"))?;
-    if bytes.len() as u64 > OUTSIDE_BYTES_MAX {
-        bail!("{shown}: larger than {OUTSIDE_BYTES_MAX} bytes, which no such file is");
+    if bytes.len() as u64 > most.0 {
+        bail!("{shown}: larger than {most}, which no such file is");
     }
     // Descriptions of devices are whatever their owners typed, in whatever alphabet.
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -26,6 +26,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use clearway_fs::client::ControlClient;
 use clearway_fs::control::{ControlPath, ControlRequest, ControlResponse, FileKindName, PATHS_MAX};
+use clearway_fs::machine_memory::machine_memory;
 use clearway_proto::base::Bytes;
 
 use super::print;
@@ -97,12 +98,7 @@ pub(super) fn warm(flags: &WarmFlags) -> Result<()> {
 
 /// Returns the memory that the machine could give.
 fn available() -> Result<Bytes> {
-    let text = std::fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib: Option<u64> =
-        line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
-    let bytes = kib.and_then(|kib| kib.checked_mul(1024)).map(Bytes);
-    bytes
+    machine_memory("MemAvailable")
         .ok_or_else(|| anyhow!("/proc/meminfo does not say which memory is available; set --limit"))
 }
 

@@ -6,8 +6,11 @@
 //! OpenSM 3.3. `tc-ets(8)`, `dcb-app(8)`, `dcb-ets(8)`, `nft(8)`. mlnx_qos, cma_roce_tos, UCX,
 //! fi_efa(7) and fi_cxi(7): their own documentation; no such adapter was at hand.
 
+use std::str::FromStr;
+
 use clap::ValueEnum;
 use clearway_proto::base::Class;
+use clearway_runtime::launch::excerpt;
 use clearway_sim::spec::qos::{PLAN_LANES, QosPlan};
 
 use super::{PORT, level};
@@ -35,6 +38,33 @@ pub(crate) enum EmitTarget {
     Nft,
 }
 
+/// The longest name of an interface: `IFNAMSIZ` of the kernel's `linux/if.h`, less the byte at the
+/// end.
+const INTERFACE_BYTES_MAX: usize = 15;
+
+/// The name of an interface, which stands as it is in commands of a shell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InterfaceName(String);
+
+impl FromStr for InterfaceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.@+".contains(c);
+        let is_usable = (1..=INTERFACE_BYTES_MAX).contains(&text.len())
+            && text.chars().all(is_plain)
+            && !text.starts_with('-')
+            && !matches!(text, "." | "..");
+        if is_usable {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!(
+            "'{}' cannot be the name of an interface in a command; 1 to {INTERFACE_BYTES_MAX} letters, digits and _-.@+ can, as in enp3s0f0",
+            excerpt(text)
+        ))
+    }
+}
+
 /// Kinds of ports that get the same tables.
 const PORTS: [&str; 3] = ["ca", "swe", "sw0"];
 /// Service ids of rdma_cm: TCP ports are above this number (RFC 5046's successor in the InfiniBand
@@ -49,7 +79,8 @@ const PERCENT: [(Class, u8); 3] =
 const QUANTUM: u32 = 9_000;
 
 /// Returns the text for `target`; `interface` is the host's where one is named in it.
-pub(crate) fn emit(target: EmitTarget, plan: &QosPlan, interface: &str) -> String {
+pub(crate) fn emit(target: EmitTarget, plan: &QosPlan, interface: &InterfaceName) -> String {
+    let InterfaceName(interface) = interface;
     match target {
         EmitTarget::Opensm => opensm(plan),
         EmitTarget::Policy => policy(plan),
@@ -296,8 +327,22 @@ mod tests {
     #[test]
     fn emit__every_target_has_lines_that_end() {
         for target in EmitTarget::value_variants() {
-            let text = emit(*target, &plan(), "eth0");
+            let text = emit(*target, &plan(), &InterfaceName("eth0".to_owned()));
             assert!(text.ends_with('\n') && text.lines().count() > 1, "{target:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn interface__what_the_kernel_or_a_shell_would_take_otherwise_is_refused() {
+        for name in ["eth0", "enp3s0f0np0", "bond0.100", "veth1@if2", "br-0a1b2c3d4e5f"] {
+            assert_eq!(name.parse(), Ok(InterfaceName(name.to_owned())));
+        }
+        let special = " \t\n/:$;|&<>`'\"\\*?~#{}()[]!=%^,\u{e9}".chars();
+        let with_special = special.map(|special| format!("a{special}b"));
+        let whole = ["", ".", "..", "-i", "sixteen-bytes-xx"].map(str::to_owned);
+        for name in with_special.chain(whole) {
+            let why = name.parse::<InterfaceName>().expect_err(&name);
+            assert!(why.contains("as in enp3s0f0") && !why.contains('\n'), "{why}");
         }
     }
 }

@@ -9,7 +9,7 @@ mod page;
 mod simulation;
 mod verify;
 
-pub(crate) use emit::{EmitTarget, emit};
+pub(crate) use emit::{EmitTarget, InterfaceName, emit};
 pub(crate) use page::{devices, page};
 pub(crate) use verify::{AnswerSource, differences, path_differences};
 

@@ -73,6 +73,51 @@ fn check__the_study_s_file_has_four_faults_and_status_3() {
 }
 
 #[test]
+fn check__every_wrong_value_is_told_and_only_a_file_of_some_size_is_read() {
+    let place = Place::new("wrong");
+    let wrong = "qos TRUE\nqos_high_limit 256\nqos_vlarb_low 0:300\nqos_sl2vl 0,16\n";
+    let conf = place.write("wrong.conf", wrong).display().to_string();
+    let told = qos(&["check", &conf]);
+    let said = text(&told);
+    assert_eq!((told.status.code(), said.lines().count()), (Some(3), 3), "{said}");
+    for (line, number) in said.lines().zip(2..) {
+        assert!(line.contains(&format!("wrong.conf: line {number}: `")), "{said}");
+    }
+    let refused = |path: &str, part: &str| {
+        let told = qos(&["check", path]);
+        let said = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert!(told.status.code() == Some(1) && said.contains(part), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    };
+    let pipe = place.0.join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("made");
+    refused(&pipe.display().to_string(), "no regular file");
+    refused(&place.0.display().to_string(), "no regular file");
+    let long = place.0.join("long.conf");
+    fs::File::create(&long).and_then(|file| file.set_len((4 << 20) + 1)).expect("made");
+    refused(&long.display().to_string(), "larger than 4 MiB");
+}
+
+#[test]
+fn qos__a_value_that_cannot_be_is_a_wrong_command_line() {
+    for words in [
+        &["emit", "--for", "tc", "--interface", "eth0;reboot"][..],
+        &["emit", "--for", "dcb", "--interface", ""],
+        &["plan", "--payload", "257B"],
+        &["check", "/dev/null", "--payload", "257B"],
+    ] {
+        let told = qos(words);
+        let said = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert_eq!(
+            (told.status.code(), text(&told)),
+            (Some(2), String::new()),
+            "{words:?}: {said}"
+        );
+        assert!(said.contains(words[words.len() - 1]), "{said}");
+    }
+}
+
+#[test]
 fn check__a_policy_is_held_against_the_lanes_and_partitions() {
     let place = Place::new("policy");
     let write = |name: &str, text: &str| place.write(name, text).display().to_string();

@@ -6,6 +6,7 @@ mod drained;
 mod hung;
 mod job;
 mod kills;
+mod limits;
 mod metrics;
 mod munge;
 mod programs;
@@ -299,6 +300,22 @@ fn mount__what_a_log_did_not_make_in_its_store_is_refused() {
 }
 
 #[test]
+fn umount__what_a_killed_process_left_goes_while_a_file_there_is_open() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&[]) {
+        return;
+    }
+    let open = File::create(place.on_mount("open")).expect("made");
+    place.kill();
+    let output = Command::new(PROGRAM).arg("umount").arg(place.path("mnt")).output();
+    let output = output.expect("the program");
+    assert!(output.status.success(), "{}", error_of(&output));
+    let entries = fs::read_dir(place.path("mnt")).expect("the directory below the mount");
+    assert_eq!(entries.count(), 0);
+    drop(open);
+}
+
+#[test]
 fn umount__a_copy_of_the_mount_in_another_namespace_is_named() {
     let Some(mut place) = StagingPlace::new() else { return };
     if !place.mount(&[]) {
@@ -434,10 +451,37 @@ fn stage__shows_and_sets_classes_that_stay() {
     assert_eq!(class(&all(&place)[2]).as_deref(), Some("bulk"));
     fs::write(place.on_mount("ckpt/a"), [2; 4000]).expect("written");
     let status = staged(&["status"], &[&place.path("mnt")]);
-    assert!(status.contains("bulk: 4000 B in the log, 1 files not in the store"), "{status}");
+    assert!(status.contains("bulk: 4000 B in the log, 1 file not in the store"), "{status}");
     place.umount();
     let output = stage(&["status"], &[&place.path("mnt")]);
     assert!(error_of(&output).contains("is not on a mounted log"), "{output:?}");
+}
+
+#[test]
+fn setxattr__nonsense_in_any_amount_leaves_some_short_lines_in_the_log_of_the_mount() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&[]) {
+        return;
+    }
+    fs::write(place.on_mount("file"), "some bytes").expect("written");
+    let nonsense = [b'\x1b'; 60_000];
+    for name in ["class", "rules", "publish", "colour"] {
+        for path in [place.path("mnt"), place.on_mount("file")] {
+            for _ in 0..10 {
+                let name = format!("user.clearway.{name}");
+                let flags = rustix::fs::XattrFlags::empty();
+                let set = rustix::fs::setxattr(&path, name, &nonsense, flags);
+                assert_eq!(set, Err(rustix::io::Errno::INVAL));
+            }
+        }
+    }
+    let said = fs::read_to_string(place.path("log/mount.log")).expect("a log of the mount");
+    // A slow machine takes some periods of the limit.
+    assert!((8..80).contains(&said.lines().count()), "{said}");
+    let line = said.lines().next().expect("a line");
+    assert!(line.contains("user.clearway.class of /: '\\u{1b}") && line.contains('…'), "{line}");
+    assert!(said.lines().all(|line| line.len() < 300), "{said}");
+    place.umount();
 }
 
 #[test]

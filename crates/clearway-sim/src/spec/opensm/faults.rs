@@ -6,13 +6,17 @@
 //! it (InfiniBand specification volume 1, 7.6.6 and 7.6.9). A port sends whole packets, so a weight
 //! below a packet is one packet.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use clearway_proto::base::Bytes;
 
-use super::{FIELDS, NO_LANE, OpensmOptions, PortTables, QOS_OFF, Reading, read};
+use super::{FIELDS, NO_LANE, OpensmOptions, PortTables, QOS_OFF, Reading, read, unknown_option};
 use crate::spec::read::weights;
 
 /// Kinds of ports that carry traffic of jobs, and what they are.
 const CARRY: [(&str, &str); 2] = [("ca_", "adapters"), ("swe_", "switches")];
+/// Lines with unknown options, and with wrong values, at most: a file with more is not OpenSM's.
+const WRONG_MAX: usize = 1000;
 /// Bytes of one weight.
 const WEIGHT_BYTES: u64 = 64;
 
@@ -20,9 +24,9 @@ const WEIGHT_BYTES: u64 = 64;
 /// `payload`.
 ///
 /// # Errors
-/// The line of the first option that cannot be.
+/// The text has no option of OpenSM.
 pub(in crate::spec) fn faults(text: &str, payload: Bytes) -> Result<Vec<String>, (u32, String)> {
-    let Reading { options, is_on, owner } = read(text)?;
+    let Reading { options, is_on, owner, unknown } = read(text)?;
     let mut faults = Vec::new();
     if !is_on {
         faults.push(QOS_OFF.to_owned());
@@ -32,28 +36,65 @@ pub(in crate::spec) fn faults(text: &str, payload: Bytes) -> Result<Vec<String>,
             "line {line}: routing engine {owner} uses service levels to be free of deadlock, and sets their lanes itself"
         ));
     }
+    let wrong_values = options.wrong_values();
+    let wrong_lines: BTreeSet<u32> = wrong_values.iter().map(|(line, _)| *line).collect();
+    let count = unknown.len() + wrong_values.len();
+    let unknown = unknown.into_iter().map(|(line, key)| (line, unknown_option(key)));
+    let wrong: BTreeMap<u32, String> =
+        unknown.take(WRONG_MAX).chain(wrong_values.into_iter().take(WRONG_MAX)).collect();
+    let left_out = count - wrong.len();
+    faults.extend(wrong.into_iter().map(|(line, why)| format!("line {line}: {why}")));
+    if left_out > 0 {
+        faults.push(format!("{left_out} more lines have wrong options"));
+    }
     forgotten_ports(&options, &mut faults);
-    for (kind, who) in CARRY {
-        let (tables, mut bent) = (options.port(kind, &mut Vec::new())?, Vec::new());
-        let is_said = |field: &str| options.lookup(kind, field).or(options.lookup("", field));
-        options.port(kind, &mut bent)?;
-        faults.append(&mut bent);
-        if let Some((line, _)) = is_said("sl2vl") {
-            dropped_levels(line, kind, &tables, &mut faults);
-        }
-        unserved_levels(who, &tables, &mut faults);
-        if let Some((line, _)) = is_said("high_limit") {
-            starved_lanes(line, kind, &tables, &mut faults);
-        }
-        for field in ["vlarb_high", "vlarb_low"] {
-            if let Some((line, value)) = is_said(field) {
-                let table = weights(value).map_err(|why| (line, why))?;
-                alike_weights((line, kind, field), &table, payload, &mut faults);
-            }
-        }
+    let right = options.without(&wrong_lines);
+    for port in CARRY {
+        port_faults((&options, &right), port, payload, &mut faults)?;
     }
     faults.dedup();
     Ok(faults)
+}
+
+/// Notes what is wrong with the ports of a kind by what is said of them and by what is `right` of
+/// that. A fault that follows from an option is judged only where that is right.
+fn port_faults(
+    (options, right): (&OpensmOptions, &OpensmOptions),
+    (kind, who): (&str, &str),
+    payload: Bytes,
+    faults: &mut Vec<String>,
+) -> Result<(), (u32, String)> {
+    let mut bent = Vec::new();
+    let tables = right.port(kind, &mut bent)?;
+    let said = |field: &str| options.lookup(kind, field).or_else(|| options.lookup("", field));
+    let is_right = |fields: &[&str]| {
+        fields.iter().all(|field| {
+            right.lookup(kind, field).or_else(|| right.lookup("", field)) == said(field)
+        })
+    };
+    let are_lanes_right = is_right(&["max_vls", "vlarb_high", "vlarb_low"]);
+    if are_lanes_right {
+        faults.append(&mut bent);
+    }
+    if let Some((line, _)) = said("sl2vl").filter(|_| is_right(&["sl2vl"])) {
+        dropped_levels(line, kind, &tables, faults);
+    }
+    if are_lanes_right && is_right(&["sl2vl"]) {
+        unserved_levels(who, &tables, faults);
+    }
+    if let Some((line, _)) = said("high_limit").filter(|_| is_right(&["high_limit"]))
+        && are_lanes_right
+    {
+        starved_lanes(line, kind, &tables, faults);
+    }
+    for field in ["vlarb_high", "vlarb_low"] {
+        if let Some((line, value)) = said(field)
+            && let Ok(table) = weights(value)
+        {
+            alike_weights((line, kind, field), &table, payload, faults);
+        }
+    }
+    Ok(())
 }
 
 /// Notes that some kinds of ports were given tables, and others not.
@@ -217,7 +258,36 @@ mod tests {
             let is_said = found.iter().any(|said| said.contains(fault));
             assert_eq!(is_said && !found.is_empty(), !fault.is_empty(), "{to}: {found:?}");
         }
-        assert!(faults("qos_vlarb_low 0:300", Bytes(2048)).is_err());
+        assert!(faults("root:x:0:0", Bytes(2048)).is_err());
+    }
+
+    #[test]
+    fn faults__every_wrong_value_is_told_with_its_line_and_nothing_is_made_of_it() {
+        let text = "qos TRUE\nqos_ca_max_vls 16\nqos_ca_vlarb_high 0:4\nqos_ca_vlarb_low 0:300\n\
+                    qos_ca_sl2vl 0,x\nqos_cq_max_vls 8\nqos_ca_high_limit 256\nqos_ca_high_limit 255\n\
+                    qos_swe_vlarb_low 0:3,1:64,2:32,3:32,4:32,5:32,6:32,7:32\nqos_sw0_vlarb_high 15:1\n";
+        let expected = [
+            "line 2: `16` is no max_vls",
+            "line 4: `0:300` has no weight",
+            "line 5: `x` is no virtual lane",
+            "line 6: unknown option `qos_cq_max_vls`; did you mean `qos_ca_max_vls`?",
+            "line 7: `256` is no high_limit",
+            "line 10: `15:1` names virtual lane 15",
+            "line 9: qos_swe_vlarb_low has weights that are no multiples of 32",
+        ];
+        let found = found(text);
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (fault, expected) in found.iter().zip(expected) {
+            assert!(fault.starts_with(expected), "{fault}");
+        }
+    }
+
+    #[test]
+    fn faults__of_a_file_with_any_number_of_wrong_lines_are_bounded() {
+        let found = found(&format!("qos TRUE\n{}", "qos_z 1\n".repeat(5 * WRONG_MAX)));
+        assert_eq!(found.len(), WRONG_MAX + 1);
+        let left_out = 4 * WRONG_MAX;
+        assert_eq!(found[WRONG_MAX], format!("{left_out} more lines have wrong options"));
     }
 
     #[test]

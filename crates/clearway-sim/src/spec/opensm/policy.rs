@@ -46,17 +46,19 @@ struct PolicyRule {
 /// A QoS policy file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::spec) struct Policy {
-    /// Named levels: their lines and numbers.
-    levels: BTreeMap<String, (u32, u8)>,
+    /// Named levels: their lines and numbers; none for a number that is wrong.
+    levels: BTreeMap<String, (u32, Option<u8>)>,
     groups: Vec<String>,
     rules: Vec<PolicyRule>,
+    /// Sentences for values that cannot be, with their lines.
+    wrong: Vec<(u32, String)>,
 }
 
 impl Policy {
     /// Reads the text of a policy file.
     ///
     /// # Errors
-    /// The line of the first thing that is no part of one.
+    /// The line of the first thing that is no part of one. A wrong value is a fault of a policy.
     pub(in crate::spec) fn parse(text: &str) -> Result<Self, (u32, String)> {
         let mut reader = PolicyReader::default();
         for (line, content) in (1..).zip(text.lines()) {
@@ -81,9 +83,12 @@ impl Policy {
         partitions: Option<&[u16]>,
     ) -> Vec<String> {
         let ports = [("adapters", &conf.adapters), ("switches", &conf.switches)];
-        let mut faults = Vec::new();
+        let wrong = self.wrong.iter().map(|(line, why)| format!("line {line}: {why}"));
+        let mut faults: Vec<String> = wrong.collect();
         for (name, (line, level)) in &self.levels {
-            level_faults((*line, &format!("level `{name}`"), *level), &ports, &mut faults);
+            if let Some(level) = level {
+                level_faults((*line, &format!("level `{name}`"), *level), &ports, &mut faults);
+            }
         }
         for rule in &self.rules {
             self.rule_faults(rule, &ports, &mut faults);
@@ -104,7 +109,7 @@ impl Policy {
     /// Returns the level that `rule` gives.
     fn level(&self, rule: &PolicyRule) -> Option<u8> {
         let named = rule.level_name.as_ref().and_then(|(_, name)| self.levels.get(name));
-        rule.level.or_else(|| named.map(|(_, level)| *level))
+        rule.level.or_else(|| named.and_then(|(_, level)| *level))
     }
 
     fn rule_faults(&self, rule: &PolicyRule, ports: &[KindOfPort<'_>], faults: &mut Vec<String>) {
@@ -185,7 +190,7 @@ struct PolicyReader {
     block: Option<&'static str>,
     /// Name and number of the block under way.
     name: Option<String>,
-    level: Option<(u32, u8)>,
+    level: Option<(u32, Option<u8>)>,
     rule: PolicyRule,
 }
 
@@ -215,6 +220,11 @@ impl PolicyReader {
         Ok(())
     }
 
+    /// Returns a value of a line, or takes note of what is wrong with it.
+    fn value<T>(&mut self, line: u32, read: Result<T, String>) -> Option<T> {
+        read.map_err(|why| self.policy.wrong.push((line, why))).ok()
+    }
+
     fn entry(&mut self, line: u32, block: &str, content: &str) -> Result<(), String> {
         let (key, value) =
             content.split_once(':').ok_or_else(|| format!("`{content}` is no `key: value`"))?;
@@ -222,7 +232,7 @@ impl PolicyReader {
         let list = || value.split(',').map(|word| word.trim().to_owned()).collect::<Vec<_>>();
         match (block, key) {
             ("qos-level" | "port-group", "name") => self.name = Some(value.to_owned()),
-            ("qos-level", "sl") => self.level = Some((line, level(value)?)),
+            ("qos-level", "sl") => self.level = Some((line, self.value(line, level(value)))),
             ("qos-match-rule", "qos-level-name") => {
                 self.rule.level_name = Some((line, value.to_owned()));
             }
@@ -232,7 +242,8 @@ impl PolicyReader {
                 for word in list() {
                     // Of a range both ends are looked at.
                     for end in word.split('-') {
-                        self.rule.pkeys.push((line, pkey(end)?));
+                        let key = self.value(line, pkey(end));
+                        self.rule.pkeys.extend(key.map(|key| (line, key)));
                     }
                 }
                 self.rule.others.push(content.to_owned());
@@ -274,10 +285,11 @@ impl PolicyReader {
             .ok_or_else(|| format!("`{content}` is no `PROTOCOL : LEVEL`"))?;
         let what = what.trim();
         let mut rule = PolicyRule { line, name: what.to_owned(), ..PolicyRule::default() };
-        rule.level = Some(level(word.trim())?);
+        rule.level = self.value(line, level(word.trim()));
         if let Some((_, keys)) = what.split_once("pkey") {
             for word in keys.split([',', '-']).map(str::trim) {
-                rule.pkeys.push((line, pkey(word)?));
+                let key = self.value(line, pkey(word));
+                rule.pkeys.extend(key.map(|key| (line, key)));
             }
         }
         self.policy.rules.push(rule);
@@ -385,6 +397,24 @@ mod tests {
     }
 
     #[test]
+    fn faults__every_wrong_value_is_a_sentence_with_its_line() {
+        let text = "qos-levels\n qos-level\n  name: Disk\n  sl: 16\n end-qos-level\nend-qos-levels\n\
+            qos-match-rules\n qos-match-rule\n  pkey: 1, zero\n  qos-level-name: Disk\n end-qos-match-rule\nend-qos-match-rules\n\
+            qos-ulps\n default : x\n any, pkey y : 2\nend-qos-ulps\n";
+        let expected = [
+            "line 4: `16` is no service level",
+            "line 9: `zero` is no P_Key",
+            "line 14: `x` is no service level",
+            "line 15: `y` is no P_Key",
+        ];
+        let found = found(CONF, text, None);
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (fault, expected) in found.iter().zip(expected) {
+            assert!(fault.starts_with(expected), "{fault}");
+        }
+    }
+
+    #[test]
     fn faults__levels_that_the_study_drops_are_named() {
         let found = found(STUDY, "qos-ulps\n default : 0\n ipoib : 8\nend-qos-ulps\n", None);
         let expected = "line 3: `ipoib` is service level 8, which adapters drop (lane 15)";
@@ -397,8 +427,6 @@ mod tests {
             ("", 1, "no section"),
             ("root:x:0:0\n", 1, "is no section"),
             ("qos-ulps\n default : 0\n", 2, "`end-qos-ulps` is missing"),
-            ("qos-ulps\n default : 16\nend-qos-ulps\n", 2, "is no service level"),
-            ("qos-ulps\n any, pkey zero : 1\nend-qos-ulps\n", 2, "is no P_Key"),
             ("qos-levels\n qos-level\n  sl: 1\n end-qos-level\n", 4, "has no name"),
             ("qos-levels\n qos-level default\n", 2, "begins no block"),
             ("qos-levels\n qos-level\n  sl 1\n", 3, "is no `key: value`"),

@@ -12,6 +12,8 @@ use clearway_proto::base::{Bytes, Class};
 /// The size of a new log, and its inodes.
 const SIZE: Bytes = Bytes(4 << 30);
 const INODES: u32 = 1_000_000;
+/// Inodes of the smallest log: the mount point, and one more.
+const INODES_MIN: u32 = 2;
 /// How long a step in the store may make no progress.
 const STORE_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -20,15 +22,15 @@ const STORE_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct LogFlags {
     /// Set the size of a new log, 64MiB to 512GiB, and reserve all of it on the disk. An existing
     /// log keeps its size, whatever this says [default: 4GiB].
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     size: Option<Bytes>,
-    /// Limit the number of files, directories and links in the log; each takes about 500 bytes
-    /// of memory [default: 1000000].
-    #[arg(long, value_name = "N")]
+    /// Limit the number of files, directories and links in the log, at least 2: the mount point is
+    /// one. Each takes about 500 bytes of memory [default: 1000000].
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(i64::from(INODES_MIN)..))]
     inodes: Option<u32>,
-    /// Set the memory for written bytes, at least 16MiB. A write waits while half of it holds bytes
-    /// that are not on the log's disk; the rest caches bytes for reads.
-    #[arg(long, value_name = "BYTES", default_value = "256MiB")]
+    /// Set the memory for written bytes, from 16MiB to that of the machine. A write waits while
+    /// half of it holds bytes that are not on the log's disk; the rest caches bytes for reads.
+    #[arg(long, value_name = "BYTES", default_value = "256MiB", allow_hyphen_values = true)]
     pub(crate) memory: Bytes,
     /// Set the class of files that no attribute and no rule gives one: control, low-latency,
     /// best-effort, bulk or scavenger. The log keeps it [default: that of the log, else

@@ -1,0 +1,30 @@
+//! Reads how much memory the machine has.
+
+use std::fs;
+
+use clearway_proto::base::Bytes;
+
+/// Reads a figure of `/proc/meminfo`, such as `MemTotal`; none where the system has no such file.
+pub fn machine_memory(figure: &str) -> Option<Bytes> {
+    figure_in(&fs::read_to_string("/proc/meminfo").ok()?, figure)
+}
+
+fn figure_in(text: &str, figure: &str) -> Option<Bytes> {
+    let value = text.lines().find_map(|line| line.strip_prefix(figure)?.strip_prefix(':'));
+    let kib: u64 = value?.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024).map(Bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figure_in__is_in_kibibytes_and_whole_names_count() {
+        let text = "MemTotalX: 1 kB\nMemTotal:       24 kB\nHugePages:  7\n";
+        assert_eq!(figure_in(text, "MemTotal"), Some(Bytes(24 << 10)));
+        assert_eq!(figure_in(text, "HugePages"), None);
+        assert_eq!(figure_in(text, "Mem"), None);
+        assert_eq!(figure_in(&format!("Mem: {} kB", u64::MAX), "Mem"), None);
+    }
+}
