@@ -75,18 +75,18 @@ pub(crate) enum Command {
     /// Fabrics that can be simulated: what they are made of, whether a file of yours is right.
     #[command(subcommand)]
     Topo(TopoCommand),
-    /// Classes on a network's own queues: a plan, the settings that make it, what is wrong with the
-    /// present ones. Nothing is changed.
+    /// Plan, print and check the settings that separate classes on the queues of a network; change
+    /// none of them.
     #[command(subcommand)]
     Qos(QosCommand),
     /// Mount a log of staged files: a directory that takes files at the speed of the log's disk.
     ///
     /// Bytes for which fsync or close has returned survive the end of this process, and a loss of
-    /// power. The store is the directory to which the mount copies the files.
+    /// power. The mount copies the files to the store, a directory of a slower file system.
     Mount(Box<MountFlags>),
-    /// Unmount a log, and wait until everything is on its disk.
+    /// Unmount a log, and wait until everything is on its disk; the next mount continues the drain.
     Umount {
-        /// The mount point.
+        /// Unmount this directory.
         directory: PathBuf,
     },
     /// Show and control files of a mounted log: safety, class, copies in the store.

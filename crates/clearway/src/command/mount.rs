@@ -53,41 +53,41 @@ const CLOSE_MAX: Duration = Duration::from_secs(300);
 /// Flags of `clearway mount`.
 #[derive(Debug, Args)]
 pub(crate) struct MountFlags {
-    /// Keep files in a log in the directory LOG, and copy them to the existing directory STORE, both
-    /// on this machine. If LOG has no log, the command makes one. --size, --inodes, --class, --rule
-    /// and --store-patience belong to --local.
+    /// Keep files in a log in the directory LOG, and copy them to the existing directory STORE,
+    /// both on this machine. If LOG is missing or empty, the command makes a log there. --size,
+    /// --inodes, --class, --rule and --store-patience need --local.
     #[arg(long, value_name = "LOG:STORE")]
     local: Option<LocalPlaces>,
-    /// Mount on this existing directory; without --local, name the server before it, as
-    /// `SERVER[:PORT][:/TREE] DIRECTORY`: port 27183 and the root of its tree are the defaults.
+    /// Mount on this existing directory. Without --local, name the server before it, as in
+    /// `SERVER[:PORT][:/TREE] DIRECTORY` [default: port 27183, the root of the server's tree].
     #[arg(value_name = "[SERVER] DIRECTORY", required = true, num_args = 1..=2)]
     places: Vec<PathBuf>,
-    /// Read the key from this file; the server must accept it. This or --munge is needed without
-    /// --local.
+    /// Read the key from this file; the server must accept it. Without --local, give --key or
+    /// --munge.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["local", "munge"])]
     key: Option<PathBuf>,
-    /// Prove by munge, instead of a key, which user mounts; the server needs --munge, and must run as
+    /// Prove by munge, instead of a key, which user mounts. The server needs --munge, and runs as
     /// root or as the same user. munged listens at SOCKET [default: /run/munge/munge.socket.2].
     #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = SOCKET, conflicts_with = "local")]
     munge: Option<PathBuf>,
     /// Carry the data to the server over this wire.
     #[arg(long, value_enum, default_value_t = ServerWire::Udp, conflicts_with = "local")]
     wire: ServerWire,
-    /// Fail all requests when there is no connection to the server for this many seconds. Writes
-    /// that the server lacks are lost then; unmount, and mount again [default: wait for ever].
+    /// Fail all requests after this many seconds without a connection to the server. Writes that
+    /// the server lacks are lost then; unmount, and mount again [default: no limit].
     #[arg(long, value_name = "SECONDS", conflicts_with = "local", value_parser = clap::value_parser!(u64).range(1..))]
     patience: Option<u64>,
     #[command(flatten)]
     log: LogFlags,
-    /// Serve metrics of the mount for Prometheus over HTTP, at a port of the loopback address, or
-    /// at ADDR:PORT. There is no authentication: all that reach the address can read them [default:
-    /// none].
+    /// Serve metrics of the mount for Prometheus over HTTP, at ADDR:PORT, or at a port of the
+    /// loopback address. There is no authentication: everyone who reaches the address can read
+    /// them [default: none].
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<MetricsAddress>,
-    /// Stay in the foreground, and print errors and warnings to standard error; Ctrl-C unmounts.
+    /// Stay in the foreground, and print errors and warnings on standard error; Ctrl-C unmounts.
     #[arg(long)]
     foreground: bool,
-    /// Write errors and warnings into mount.log once the mount works; the program itself sets this.
+    /// Write errors and warnings to mount.log once the mount works; the program itself sets this.
     #[arg(long, hide = true)]
     background: bool,
 }

@@ -24,66 +24,71 @@ use crate::run::exit::Exit;
 /// Classes on a network's own queues.
 #[derive(Debug, Subcommand)]
 pub(crate) enum QosCommand {
-    /// Show the tables that keep the classes of an InfiniBand network apart, and the shares that
-    /// they give.
+    /// Show the tables that separate the classes on an InfiniBand network, and the share of a link
+    /// that each class gets.
     Plan {
-        /// Read the switches from this output of ibnetdiscover, and show what each one gets
-        /// [default: show the plan alone].
+        /// Read the switches from this output of ibnetdiscover, and show which lines of opensm.conf
+        /// apply to each [default: show the plan alone].
         #[arg(long, value_name = "FILE")]
         switches: Option<PathBuf>,
-        /// Read the lanes of ports from answers that `verify --record` kept in this directory.
+        /// Read the lanes of ports from this directory, which `verify --record` filled, and name
+        /// ports with too few.
         #[arg(long, value_name = "DIR", requires = "switches")]
         recorded: Option<PathBuf>,
         #[command(flatten)]
         network: QosNetwork,
     },
-    /// Print the settings of the plan for a program that sets them.
+    /// Print the settings of the plan for a program that applies them.
     Emit {
         /// Print the settings for this program.
         #[arg(long = "for", value_name = "PROGRAM")]
         target: EmitTarget,
-        /// Name this interface in commands of tc, dcb and mlnx_qos: 1 to 15 letters, digits and
+        /// Name this interface in the commands of tc, dcb and mlnx_qos: 1 to 15 letters, digits and
         /// _-.@+.
         #[arg(long, value_name = "NAME", default_value = "eth0")]
         interface: InterfaceName,
         #[command(flatten)]
         network: QosNetwork,
     },
-    /// Ask every port of the network whether it has what is planned; the status is 3 when one has
-    /// something else. `ibnetdiscover > net.txt` first.
+    /// Read the tables of every connected port, and compare them with the plan.
+    ///
+    /// Run it on a host with an InfiniBand port, after `ibnetdiscover > net.txt`; it needs smpquery
+    /// of infiniband-diags. Exit status 3: there are differences.
     Verify {
-        /// Read the switches from this output of ibnetdiscover.
+        /// Read switches and adapters from this output of ibnetdiscover.
         #[arg(long, value_name = "FILE")]
         switches: PathBuf,
-        /// Compare answers that --record kept in this directory, instead of asking.
+        /// Compare the answers in this directory, which --record filled; ask no port.
         #[arg(long, value_name = "DIR", conflicts_with_all = ["record", "ibsim"])]
         recorded: Option<PathBuf>,
-        /// Keep the answers of smpquery and saquery in this directory [default: keep none].
+        /// Write the answers of smpquery and saquery into this existing directory [default: keep
+        /// none].
         #[arg(long, value_name = "DIR")]
         record: Option<PathBuf>,
-        /// Leave out the high limit, which a network of ibsim does not keep.
+        /// Leave out the high limit, which ibsim does not simulate.
         #[arg(long, conflicts_with = "record")]
         ibsim: bool,
-        /// Ask the subnet manager too, as a client does, which level the paths between the adapter with this local
-        /// identifier and all others have, both ways (saquery; the policy of `emit --for policy` must be in force).
+        /// Compare also the levels of all paths from and to the adapter with this local identifier.
+        /// It needs saquery, and OpenSM must use the policy of `emit --for policy`.
         #[arg(long, value_name = "LID")]
         paths_from: Option<u16>,
         #[command(flatten)]
         network: QosNetwork,
     },
-    /// Check an opensm.conf: print a sentence for each fault; the status is 3 when there is one.
+    /// Check an opensm.conf, and print a sentence for each fault, or nothing. Exit status 3: there
+    /// are faults.
     Check {
-        /// Check this opensm.conf, a regular file of at most 4 MiB; `opensm -c FILE` writes the
-        /// settings in force.
+        /// Check this opensm.conf, a regular file of at most 4 MiB; `opensm -c FILE` writes one
+        /// with the default of every option.
         #[arg(value_name = "FILE")]
         conf: PathBuf,
         /// Set the MTU of the network in bytes: 256B, 512B, 1KiB, 2KiB or 4KiB.
         #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = payload)]
         payload: Bytes,
-        /// Check this QoS policy of the same network too (qos-policy.conf).
+        /// Check also this QoS policy of the same network (qos-policy.conf).
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
-        /// Read the partitions for the P_Keys of the policy from this file (partitions.conf).
+        /// Check the P_Keys of the policy against the partitions in this file (partitions.conf).
         #[arg(long, value_name = "FILE", requires = "policy")]
         partitions: Option<PathBuf>,
     },
@@ -92,14 +97,15 @@ pub(crate) enum QosCommand {
 /// The network that a plan is for.
 #[derive(Debug, Args)]
 pub(crate) struct QosNetwork {
-    /// Take the MTU from this shipped fabric or fabric file [default: that of --payload].
-    #[arg(long, conflicts_with = "conf")]
+    /// Take the MTU from this fabric file or shipped fabric; `clearway topo list` names them
+    /// [default: that of --payload].
+    #[arg(long, value_name = "FILE", conflicts_with = "conf")]
     pub(crate) fabric: Option<String>,
-    /// Read the present opensm.conf; the plan is refused if its routing engine uses service levels
+    /// Read the present opensm.conf. The command fails if its routing engine uses service levels
     /// [default: read none].
     #[arg(long, value_name = "FILE")]
     pub(crate) conf: Option<PathBuf>,
-    /// Set the MTU of the network in bytes, where no fabric says it: 256B, 512B, 1KiB, 2KiB or 4KiB.
+    /// Set the MTU of the network in bytes, without --fabric: 256B, 512B, 1KiB, 2KiB or 4KiB.
     #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = payload, conflicts_with = "fabric")]
     pub(crate) payload: Bytes,
 }

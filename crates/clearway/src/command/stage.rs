@@ -30,9 +30,9 @@ pub(crate) enum StageCommand {
     /// Run a program with a staging mount on each node of a job, under srun, mpiexec or alone.
     ///
     /// The first task serves the log, the first task of each node mounts it, and all tasks run the
-    /// program; CLEARWAY_STAGE in its environment names the mount point. When all programs have
-    /// ended, the command unmounts, waits until the backing directory has everything, and ends. Its
-    /// exit status is that of the program, or 128 plus the number of the signal that killed it.
+    /// program with the mount point in CLEARWAY_STAGE. When all programs have ended, the command
+    /// unmounts and waits until the backing directory has everything. The exit status is that of
+    /// the program, or 128 plus the number of the signal that killed it.
     Job(Box<StageJobFlags>),
     /// Mount for a node of `stage job`; the program itself starts this.
     #[command(hide = true)]
@@ -40,9 +40,9 @@ pub(crate) enum StageCommand {
     /// Hold the program of a task of `stage job`; the program itself starts this.
     #[command(hide = true)]
     JobProgram(HeldProgramFlags),
-    /// Show the space, memory, classes and drain of a mount.
+    /// Show the space, drain, memory, syncs and classes of a mount.
     Status {
-        /// Name a path on the mount.
+        /// Show the mount of this path.
         #[arg(default_value = ".")]
         path: PathBuf,
         /// Write JSON instead of a table.
@@ -50,63 +50,69 @@ pub(crate) enum StageCommand {
         json: bool,
     },
     /// List directories: kind, safety, class, size and bytes in the log of each entry.
+    ///
+    /// The kind is - (file), d (directory), l (symbolic link) or s (other). The safety is memory
+    /// (lost at a crash), logged (on the log's disk), unpublished or cancelled (logged, and left
+    /// out of the store), or stored.
     Ls(PathFlags),
-    /// Show files: kind, safety, class, size and bytes in the log; with --json also the version.
+    /// Show files and directories themselves, in the columns of `ls`; with --json also the version.
     Stat(PathFlags),
     /// Wait until files are safe; a directory stands for everything below it.
     ///
-    /// With `--until stored`, the command also waits while the store makes no progress, and says so
-    /// on standard error.
+    /// With `--until stored` the command waits without limit, also while the store makes no
+    /// progress; then it prints a line on standard error. It fails for cancelled and unpublished
+    /// files.
     Wait {
         /// Wait until the files survive a loss of power (logged), or also a loss of the log
         /// (stored).
         #[arg(long, value_enum, default_value_t = Safety::Logged)]
         until: Safety,
-        /// Name files and directories.
+        /// Wait for these files and directories.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
-    /// Drain files to the store before others of their class. Cancelled files are drained again.
+    /// Drain files to the store before others of their class, cancelled files included; return at
+    /// once.
     Drain {
-        /// Name files and directories.
+        /// Drain these files, and everything below these directories.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
     /// Make a set of files appear in the store as a whole, and wait until it is there.
     ///
-    /// The store must not show any of the files yet: set user.clearway.publish=explicit on their
-    /// directory before you create them. Close the files first.
+    /// Before you create the files, set user.clearway.publish=explicit on their directory. Close
+    /// the files before you publish them. The command fails when the store shows a part of the set.
     Publish {
-        /// Name files and directories.
+        /// Publish these files, and everything below these directories, as one set.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
-    /// Leave files out of the store until their bytes change; versions that the store has stay
-    /// there.
+    /// Leave the present versions of files out of the store until their bytes change; keep versions
+    /// that the store shows.
     Cancel {
-        /// Name files and directories.
+        /// Leave out these files, and everything below these directories.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
     /// Read files that only the store has into the memory of this machine, so that later reads are
     /// fast.
     ///
-    /// The kernel keeps what was read until it needs the memory. Files that are in the log wholly are
-    /// left out.
+    /// The kernel keeps the bytes until it needs the memory. The command skips files whose bytes
+    /// are all in the log.
     Warm(WarmFlags),
-    /// Set the class of the later traffic of files. The class of a directory counts for everything
-    /// below it that has none of its own.
+    /// Set the class of the later traffic of files. The class of a directory counts below it, where
+    /// no file, rule or nearer directory has one.
     SetClass {
         /// Set this class: control, low-latency, best-effort, bulk or scavenger; `inherit` removes
-        /// the class of the file itself.
+        /// the class that was set.
         class: ClassChoice,
-        /// Name files and directories.
+        /// Set the class of these files and directories.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
     /// Check a log that is not mounted, and change nothing. Exit status 3: there are findings.
     Fsck {
-        /// Name the directory of the log.
+        /// Check the log in this directory.
         log: PathBuf,
         /// Write JSON instead of a list.
         #[arg(long)]
@@ -117,7 +123,7 @@ pub(crate) enum StageCommand {
 /// Paths, and how to print what is found.
 #[derive(Debug, Args)]
 pub(crate) struct PathFlags {
-    /// Name files and directories.
+    /// Show these files and directories.
     #[arg(default_value = ".")]
     paths: Vec<PathBuf>,
     /// Write a line of JSON for each file.
@@ -128,9 +134,9 @@ pub(crate) struct PathFlags {
 /// How safe files must be.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Safety {
-    /// Durable in the log.
+    /// On the disk of the log.
     Logged,
-    /// Durable in the store.
+    /// On the disk of the store.
     Stored,
 }
 

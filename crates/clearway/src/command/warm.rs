@@ -44,11 +44,11 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 /// What is read, and how much of it.
 #[derive(Debug, Args)]
 pub(crate) struct WarmFlags {
-    /// Read at most this many bytes, the largest files first; a file that exceeds the rest is left
-    /// out [default: half of the memory that is available].
+    /// Read at most this many bytes, the largest files first, and skip a file that exceeds the
+    /// rest [default: half of the available memory].
     #[arg(long, value_name = "BYTES")]
     limit: Option<Bytes>,
-    /// Name files and directories; a directory stands for everything below it.
+    /// Read these files, and everything below these directories.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 }

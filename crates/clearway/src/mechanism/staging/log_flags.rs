@@ -20,29 +20,31 @@ const STORE_PATIENCE: Duration = Duration::from_secs(30);
 /// Sizes, classes and limits of a log and its store.
 #[derive(Debug, Args)]
 pub(crate) struct LogFlags {
-    /// Set the size of a new log, 64MiB to 512GiB; all of it is reserved on the disk. An existing
-    /// log keeps its size [default: 4GiB].
+    /// Set the size of a new log, 64MiB to 512GiB, and reserve all of it on the disk. An existing
+    /// log keeps its size, whatever this says [default: 4GiB].
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     size: Option<Bytes>,
-    /// Limit the number of files, directories and links, at least 2: the mount point is one. Each
-    /// takes about 500 bytes of memory [default: 1000000].
+    /// Limit the number of files, directories and links in the log, at least 2: the mount point is
+    /// one. Each takes about 500 bytes of memory [default: 1000000].
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(i64::from(INODES_MIN)..))]
     inodes: Option<u32>,
-    /// Set the memory for written bytes, from 16MiB to that of the machine. A write waits while half of it holds bytes
-    /// that are not on the log's disk; the rest caches bytes for reads.
+    /// Set the memory for written bytes, from 16MiB to that of the machine. A write waits while
+    /// half of it holds bytes that are not on the log's disk; the rest caches bytes for reads.
     #[arg(long, value_name = "BYTES", default_value = "256MiB", allow_hyphen_values = true)]
     pub(crate) memory: Bytes,
-    /// Set the class of files that have none of their own: control, low-latency, best-effort, bulk
-    /// or scavenger. The log keeps it [default: that of the log, else best-effort].
+    /// Set the class of files that no attribute and no rule gives one: control, low-latency,
+    /// best-effort, bulk or scavenger. The log keeps it [default: that of the log, else
+    /// best-effort].
     #[arg(long)]
     class: Option<Class>,
-    /// Set the class of files whose path matches PATTERN, as in '/ckpt/**=bulk'. Repeat the option
-    /// for more rules; the first that matches counts. The log keeps the rules; any --rule replaces
-    /// all of them [default: those of the log].
+    /// Set the class of files whose path from the mount point matches PATTERN, as in
+    /// '/ckpt/**=bulk'. `*` matches within a name, `**` across directories. Repeat the option for
+    /// more rules; the first match counts. The log keeps the rules; any --rule replaces all of them
+    /// [default: those of the log].
     #[arg(long = "rule", value_name = "PATTERN=CLASS")]
     rules: Vec<ClassRule>,
-    /// Replace the process that writes the store when it makes no progress for this many seconds;
-    /// the drain is parked until the store works again [default: 30].
+    /// Park the drain after this many seconds without progress in the store, and try again with a
+    /// new child process [default: 30].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     store_patience: Option<u64>,
 }

@@ -54,10 +54,11 @@ const DIRECTORY_VARIABLE: &str = "CLEARWAY_STAGE";
 /// Flags of `clearway stage job`.
 #[derive(Debug, Args)]
 pub(crate) struct StageJobFlags {
-    /// Keep the log in this directory of the first node. If it has no log, the command makes one.
+    /// Keep the log in this directory of the first node. If it is missing or empty, the command
+    /// makes a log there.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Drain the log into this existing directory, as the first node names it.
+    /// Drain the log into this existing directory of the first node.
     #[arg(long, value_name = "DIR")]
     backing: PathBuf,
     /// Mount on this existing directory of each node [default: a new directory in $TMPDIR or /tmp].
@@ -69,8 +70,7 @@ pub(crate) struct StageJobFlags {
     no_drain: bool,
     #[command(flatten)]
     log: LogFlags,
-    /// Run this program with these arguments, once for each task; CLEARWAY_STAGE in its environment
-    /// names the mount.
+    /// Run this program with these arguments in each task, with the mount point in CLEARWAY_STAGE.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }

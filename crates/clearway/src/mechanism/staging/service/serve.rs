@@ -57,13 +57,13 @@ const CLIENTS_MAX: usize = 1024;
 /// Flags of `clearway stage serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeFlags {
-    /// Keep the log in this directory. If it has no log, the command makes one.
+    /// Keep the log in this directory. If it is missing or empty, the command makes a log there.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
     /// Drain the log into this existing directory.
     #[arg(long, value_name = "DIR")]
     backing: PathBuf,
-    /// Accept connections of mounts at this TCP address; their data uses ephemeral UDP ports.
+    /// Accept connections of mounts at this TCP address; data uses ephemeral UDP ports.
     #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddrV4::new([0, 0, 0, 0].into(), PORT))]
     listen: SocketAddrV4,
     /// Accept hosts with the key in this file (16 to 4096 random bytes, mode 600). Such a host
@@ -74,19 +74,19 @@ pub(crate) struct ServeFlags {
     /// against owners, groups and modes. Repeat the option for more users.
     #[arg(long = "user-key", value_name = "USER:FILE")]
     user_keys: Vec<UserKey>,
-    /// Accept mounts of every user except root, from hosts that have the munge key of this host; each
-    /// acts as its user. munged listens at SOCKET [default: /run/munge/munge.socket.2].
+    /// Accept mounts of every user except root, from hosts that have the munge key of this host. A
+    /// mount acts as its user. munged listens at SOCKET [default: /run/munge/munge.socket.2].
     #[arg(long, value_name = "SOCKET", num_args = 0..=1, require_equals = true, default_missing_value = SOCKET)]
     munge: Option<PathBuf>,
     #[command(flatten)]
     log: LogFlags,
-    /// Let the files of one user take at most this much of the log until they are drained [default:
-    /// no fixed limit, but the last eighth of the log is for users with less than their part].
+    /// Limit the bytes in the log of each user's files that are not drained [default: no fixed
+    /// limit; the last eighth of the log is for users below their part].
     #[arg(long, value_name = "BYTES")]
     user_quota: Option<Bytes>,
-    /// Serve metrics of the server for Prometheus over HTTP, at a port of the loopback address, or
-    /// at ADDR:PORT. There is no authentication: all that reach the address can read them [default:
-    /// none].
+    /// Serve metrics of the server for Prometheus over HTTP, at ADDR:PORT, or at a port of the
+    /// loopback address. There is no authentication: everyone who reaches the address can read
+    /// them [default: none].
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<MetricsAddress>,
 }
