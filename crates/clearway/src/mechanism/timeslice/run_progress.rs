@@ -9,12 +9,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::timeslice::Policy;
 
 use super::losses::{BuilderWait, LossTimeline};
 use super::messages::{TimesliceProgress, TimesliceResult};
-use super::plan::TimeslicePlan;
+use super::plan::{TimeslicePlan, layout};
 use super::scheduled_change::{DetectionTimes, ScheduledAction, ScheduledChange};
 use crate::run::job::JoinRefusal;
 
@@ -67,6 +68,8 @@ pub(super) struct RunProgress {
     begun: Instant,
     inputs: u32,
     ranks: u32,
+    /// All ranks, in the order in which the first one decides where halves differ.
+    roster: Vec<Rank>,
     /// Ranks watch each other.
     pub(super) is_watched: bool,
     /// How long nothing is counted: deaths are reported since then.
@@ -103,14 +106,19 @@ pub(super) struct RunProgress {
 
 impl RunProgress {
     /// Creates the progress of a run of `policy` that begins now and is counted after some time.
-    pub(super) fn new(plan: &TimeslicePlan, policy: Policy, uncounted: Nanos) -> Self {
+    ///
+    /// # Errors
+    /// The ranks of `plan` are no layout.
+    pub(super) fn new(plan: &TimeslicePlan, policy: Policy, uncounted: Nanos) -> Result<Self> {
+        let layout = layout([plan.inputs, plan.builders], &plan.weights, plan.neighbourhoods())?;
         let is_watched = policy.is_building() && plan.heartbeat.is_some();
         let mut changes = if is_watched { plan.changes.clone() } else { Vec::new() };
         changes.reverse();
-        Self {
+        Ok(Self {
             begun: Instant::now(),
             inputs: plan.inputs,
             ranks: plan.inputs + plan.builders,
+            roster: layout.inputs().iter().chain(layout.builders()).copied().collect(),
             is_watched,
             uncounted,
             changes,
@@ -129,7 +137,7 @@ impl RunProgress {
             end: None,
             done: BTreeMap::new(),
             lost: LossTimeline::default(),
-        }
+        })
     }
 
     /// Returns the time since it began.
@@ -243,7 +251,7 @@ impl RunProgress {
     pub(super) fn are_too_few(&self) -> bool {
         let was_there =
             |rank: &Rank| self.out.get(rank).is_none_or(|death| death.knowing.is_empty());
-        let before = (0..self.ranks).map(Rank).filter(was_there);
+        let before = self.roster.iter().copied().filter(was_there);
         let has_first = before.clone().next().is_some_and(|first| self.is_there(first));
         let (all, left) = (before.count(), self.living().count());
         2 * left < all || 2 * left == all && !has_first
@@ -484,7 +492,7 @@ mod tests {
 
     fn run_progress(changes: Vec<ScheduledChange>) -> RunProgress {
         let plan = TimeslicePlan { changes, ..TimeslicePlan::sample() };
-        RunProgress::new(&plan, Policy::Token, Nanos::ZERO)
+        RunProgress::new(&plan, Policy::Token, Nanos::ZERO).expect("a sound layout")
     }
 
     fn vacancy(run_progress: &RunProgress, wanted: Option<u32>) -> Result<u32, String> {

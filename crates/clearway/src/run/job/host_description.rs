@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::SealingPolicy;
 use super::interface;
 use super::listener::JobListener;
+use super::switches::SlurmAddress;
 use clearway_wires::Network;
 
 /// This program's.
@@ -30,6 +31,9 @@ pub(super) struct HostDescription {
     addresses: Vec<(Ipv4Addr, Option<u64>)>,
     /// Which program it runs: all ranks of a job must run the same.
     version: String,
+    /// Which switches Slurm says are above it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) slurm: Option<SlurmAddress>,
     /// Only the coordinator has one.
     pub(super) door: Option<CoordinatorAddress>,
 }
@@ -58,7 +62,8 @@ impl HostDescription {
             .ino();
         let addresses = addresses()?;
         let (boot, version) = (boot.trim().to_owned(), VERSION.to_owned());
-        Ok(Self { host, boot, namespace, addresses, version, door: door.map(JobListener::address) })
+        let (slurm, door) = (SlurmAddress::own(), door.map(JobListener::address));
+        Ok(Self { host, boot, namespace, addresses, version, slurm, door })
     }
 
     /// Checks that a rank with this description can take part.
@@ -120,7 +125,7 @@ mod tests {
     fn description(boot: &str, namespace: u64, rates: &[Option<u64>]) -> HostDescription {
         let addresses = rates.iter().map(|rate| (Ipv4Addr::new(10, 0, 0, 1), *rate)).collect();
         let [host, boot, version] = ["n1", boot, VERSION].map(str::to_owned);
-        HostDescription { host, boot, namespace, addresses, version, door: None }
+        HostDescription { host, boot, namespace, addresses, version, slurm: None, door: None }
     }
 
     #[test]

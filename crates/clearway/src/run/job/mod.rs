@@ -25,8 +25,10 @@ mod host_description;
 pub(crate) mod interface;
 mod listener;
 mod ssh;
+mod switches;
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::process::Child;
@@ -54,6 +56,8 @@ use host_description::HostDescription;
 pub(crate) use listener::tune;
 use listener::{JobListener, SecretSource};
 pub(crate) use ssh::{SshHosts, follow};
+pub(crate) use switches::{JobNeighbourhoods, TopologySource};
+use switches::{SlurmAddress, SwitchTree};
 
 /// How long the launcher may take to bring all ranks together: seconds on a busy machine, and a
 /// batch system starts slowly.
@@ -214,6 +218,20 @@ fn give_up(job: Job, error: &anyhow::Error) -> ! {
     job.abort(Exit::Failed as i32, &format!("clearway: {error:#}"))
 }
 
+/// Returns the switches above each of `ranks`, as Slurm told them; none where hosts have the address
+/// of another, because a launcher gave all ranks the environment of its own.
+fn paths_of_slurm(ranks: &[HostDescription]) -> Vec<Option<Vec<String>>> {
+    let mut hosts: BTreeMap<&str, &HostDescription> = BTreeMap::new();
+    for description in ranks {
+        let Some(address) = &description.slurm else { continue };
+        if !hosts.entry(&address.node).or_insert(description).is_same_host(description) {
+            return Vec::new();
+        }
+    }
+    let path = |address: &SlurmAddress| address.path().to_vec();
+    ranks.iter().map(|description| description.slurm.as_ref().map(path)).collect()
+}
+
 /// Returns the secret that the launcher of `job` gave its ranks, as a word.
 fn secret_word(job: &Job) -> Option<String> {
     Some(digits_of(job.secret()?))
@@ -301,6 +319,38 @@ impl CoordinatedJob {
             }
         }
         hosts.into_iter().map(|(_, ranks)| ranks).collect()
+    }
+
+    /// Returns the part of the network that each rank is in, as `source` tells, and prints on
+    /// standard error what is not known of it.
+    ///
+    /// # Errors
+    /// The file of `source` cannot be read: one sentence.
+    pub(crate) fn neighbourhoods(&self, source: &TopologySource) -> Result<JobNeighbourhoods> {
+        let ranks = self.measuring();
+        let paths: Vec<_> = match source {
+            TopologySource::None => Vec::new(),
+            TopologySource::Auto => paths_of_slurm(ranks),
+            TopologySource::File(path) => {
+                let tree = SwitchTree::read(path)?;
+                ranks.iter().map(|description| tree.path(&description.host)).collect()
+            }
+        };
+        let unknown: BTreeSet<&str> = ranks
+            .iter()
+            .zip(&paths)
+            .filter(|(_, path)| path.is_none())
+            .map(|(description, _)| description.host.as_str())
+            .collect();
+        if let (Some(first), TopologySource::File(path)) = (unknown.first(), source) {
+            eprintln!(
+                "clearway: {} does not name {} of the hosts, as {}: they are taken for neighbours",
+                path.display(),
+                unknown.len(),
+                launch::escaped(first)
+            );
+        }
+        Ok(JobNeighbourhoods::from_paths(&paths))
     }
 
     /// Returns how the ranks found each other, and who vouches for them.
