@@ -85,6 +85,9 @@ pub(crate) enum NodeMap {
     Linear,
     /// Each rank in the next group of a dragonfly, or subtree below the top of a tree.
     Cyclic,
+    /// Rank by rank along the cables, each rank of the second half beside one of the first: as tasks
+    /// that go round the nodes of a job twice.
+    Paired,
 }
 
 /// What is asked of the network between the ranks of a job, where no queue can be set: the run's
@@ -546,6 +549,7 @@ impl MachineFabric {
             NodeMap::Random => topology::node_map(hosts, ranks, key.purpose("node map")),
             NodeMap::Linear => (0..ranks).map(DeviceId).collect(),
             NodeMap::Cyclic => cyclic(shape, ranks),
+            NodeMap::Paired => paired(ranks),
         }
     }
 }
@@ -563,6 +567,13 @@ fn cyclic(shape: &MachineTopology, ranks: u32) -> Vec<DeviceId> {
         .collect();
     hosts.sort_unstable();
     hosts.into_iter().map(|(_, _, host)| host).take(ranks as usize).collect()
+}
+
+/// Returns the hosts of `ranks` with the second half beside the first.
+fn paired(ranks: u32) -> Vec<DeviceId> {
+    let half = ranks.div_ceil(2);
+    let host = |rank| if rank < half { 2 * rank } else { 2 * (rank - half) + 1 };
+    (0..ranks).map(host).map(DeviceId).collect()
 }
 
 impl fmt::Display for Fabric {
@@ -584,6 +595,12 @@ mod tests {
         let shape = MachineTopology::TwoSwitch { hosts: 6, trunks: 1 };
         assert_eq!(cyclic(&shape, 5), [0, 3, 1, 4, 2].map(DeviceId));
         assert_eq!(cyclic(&MachineTopology::Star { hosts: 3 }, 3), [0, 1, 2].map(DeviceId));
+    }
+
+    #[test]
+    fn paired__the_second_half_lies_beside_the_first() {
+        assert_eq!(paired(6), [0, 2, 4, 1, 3, 5].map(DeviceId));
+        assert_eq!(paired(5), [0, 2, 4, 1, 3].map(DeviceId));
     }
 
     #[test]
