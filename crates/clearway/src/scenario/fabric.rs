@@ -90,6 +90,18 @@ pub(crate) enum NodeMap {
     Paired,
 }
 
+impl NodeMap {
+    /// Returns the name used in scenarios and on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Linear => "linear",
+            Self::Cyclic => "cyclic",
+            Self::Paired => "paired",
+        }
+    }
+}
+
 /// What is asked of the network between the ranks of a job, where no queue can be set: the run's
 /// name for it is its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

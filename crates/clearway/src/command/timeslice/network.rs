@@ -239,7 +239,7 @@ impl NetworkFlags {
     /// Returns what is in force of the ranks' network in a lab or a job.
     pub(super) fn values(&self, place: VenueKind) -> FlagValues {
         if place != VenueKind::Lab {
-            return FlagValues::new();
+            return vec![("topology", self.topology.to_string())];
         }
         let mut values =
             vec![("queue", self.lab_queue().to_owned()), ("rate", self.lab_rate().to_string())];
@@ -382,6 +382,7 @@ impl FabricFlags {
     /// Returns what is in force of a simulated fabric under `queue`.
     pub(super) fn values(&self, queue: &str) -> FlagValues {
         let mut values = vec![("fabric", self.name().to_owned()), ("queue", queue.to_owned())];
+        values.extend(self.node_map.map(|map| ("node-map", map.name().to_owned())));
         values.extend(self.node_rate.map(|rate| ("node-rate", rate.to_string())));
         values.extend(self.packet.map(|packet| ("packet", packet.to_string())));
         values

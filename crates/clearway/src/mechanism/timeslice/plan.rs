@@ -220,3 +220,24 @@ impl TimeslicePlan {
         rate.time_for(Bytes(self.contribution.0.saturating_mul(u64::from(self.inputs))))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Whose turn comes when, and who is called what.
+
+    use super::*;
+
+    #[test]
+    fn layout__turns_alternate_and_numbers_stay() {
+        let layout = layout([2, 3], &[], &[0, 0, 0, 0, 1]).expect("a sound layout");
+        assert_eq!(layout.builders(), [2, 4, 3].map(Rank));
+        let numbers = [1, 4, 5].map(|rank| numbered_role(Rank(rank), [2, 3]));
+        assert_eq!(numbers, [Some(Role::Input(1)), Some(Role::Builder(2)), None]);
+    }
+
+    #[test]
+    fn layout__an_order_of_other_ranks_is_refused() {
+        let sentence = layout([2, 3], &[], &[0, 1, 0, 1]).expect_err("four of five").to_string();
+        assert!(sentence.contains("of 4 ranks and this run has 5"), "{sentence}");
+    }
+}

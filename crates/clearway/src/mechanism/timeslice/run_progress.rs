@@ -487,6 +487,7 @@ impl RunProgress {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::Neighbourhoods;
     use super::*;
     use crate::scenario::RankAt;
 
@@ -555,6 +556,22 @@ mod tests {
         );
         run_progress.rank_died(Rank(0), "ended".to_owned());
         assert!(run_progress.are_too_few(), "one of three");
+    }
+
+    #[test]
+    fn are_too_few__half_with_the_first_of_the_order_of_turns_is_enough() {
+        // Of three neighbours and one more, a neighbour comes first: the roster is 1, 0, 2, 3.
+        let neighbourhoods = Neighbourhoods::OfRanks(vec![0, 1, 1, 1]);
+        let plan =
+            TimeslicePlan { neighbourhoods, inputs: 3, builders: 1, ..TimeslicePlan::sample() };
+        let left_with = |dead: [u32; 2]| {
+            let mut run = RunProgress::new(&plan, Policy::Token, Nanos::ZERO).expect("a layout");
+            for rank in dead {
+                assert!(run.rank_died(Rank(rank), "ended".to_owned()));
+            }
+            run.are_too_few()
+        };
+        assert_eq!([left_with([0, 2]), left_with([1, 2])], [false, true]);
     }
 
     fn at(rank: u32, at: u64) -> RankAt {

@@ -28,7 +28,7 @@ mod ssh;
 mod switches;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::process::Child;
@@ -56,8 +56,8 @@ use host_description::HostDescription;
 pub(crate) use listener::tune;
 use listener::{JobListener, SecretSource};
 pub(crate) use ssh::{SshHosts, follow};
+use switches::SwitchTree;
 pub(crate) use switches::{JobNeighbourhoods, TopologySource};
-use switches::{SlurmAddress, SwitchTree};
 
 /// How long the launcher may take to bring all ranks together: seconds on a busy machine, and a
 /// batch system starts slowly.
@@ -218,20 +218,6 @@ fn give_up(job: Job, error: &anyhow::Error) -> ! {
     job.abort(Exit::Failed as i32, &format!("clearway: {error:#}"))
 }
 
-/// Returns the switches above each of `ranks`, as Slurm told them; none where hosts have the address
-/// of another, because a launcher gave all ranks the environment of its own.
-fn paths_of_slurm(ranks: &[HostDescription]) -> Vec<Option<Vec<String>>> {
-    let mut hosts: BTreeMap<&str, &HostDescription> = BTreeMap::new();
-    for description in ranks {
-        let Some(address) = &description.slurm else { continue };
-        if !hosts.entry(&address.node).or_insert(description).is_same_host(description) {
-            return Vec::new();
-        }
-    }
-    let path = |address: &SlurmAddress| address.path().to_vec();
-    ranks.iter().map(|description| description.slurm.as_ref().map(path)).collect()
-}
-
 /// Returns the secret that the launcher of `job` gave its ranks, as a word.
 fn secret_word(job: &Job) -> Option<String> {
     Some(digits_of(job.secret()?))
@@ -330,7 +316,7 @@ impl CoordinatedJob {
         let ranks = self.measuring();
         let paths: Vec<_> = match source {
             TopologySource::None => Vec::new(),
-            TopologySource::Auto => paths_of_slurm(ranks),
+            TopologySource::Auto => host_description::paths_of_slurm(ranks),
             TopologySource::File(path) => {
                 let tree = SwitchTree::read(path)?;
                 ranks.iter().map(|description| tree.path(&description.host)).collect()

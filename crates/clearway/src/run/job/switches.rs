@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -58,6 +59,16 @@ impl FromStr for TopologySource {
     }
 }
 
+impl fmt::Display for TopologySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::None => f.write_str("none"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
 /// What Slurm tells a task of its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct SlurmAddress {
@@ -73,7 +84,8 @@ impl SlurmAddress {
         Self::parse(&address?, &pattern?)
     }
 
-    fn parse(address: &str, pattern: &str) -> Option<Self> {
+    /// Returns what the two variables say; `None` where that is no switch and a node.
+    pub(super) fn parse(address: &str, pattern: &str) -> Option<Self> {
         let count = pattern.split('.').count();
         // The node comes last, and its name may have dots.
         let mut parts = address.splitn(count, '.').map(str::to_owned).collect::<Vec<_>>();
