@@ -12,13 +12,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use clap::ValueEnum;
 use clearway_lab::{LabSpec, QueueKind, Topology, Weights};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, RandomKey};
 use clearway_proto::congestion::{NetworkLayout, SwitchedLayout};
 use clearway_sim::graph::DeviceId;
 use clearway_sim::spec::file::{FabricFile, FileOptions};
 use clearway_sim::spec::presets::{self, Lab, LabQueue, LabShape};
-use clearway_sim::spec::{FabricSpec, LinkRole};
+use clearway_sim::spec::{FabricSpec, LinkRole, Topology as MachineTopology};
 use clearway_sim::topology;
 use serde::{Deserialize, Serialize};
 
@@ -74,7 +75,7 @@ pub(crate) struct MachineFabric {
 }
 
 /// Where ranks lie on a machine's hosts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum NodeMap {
     /// Drawn from the seed, as a batch system that has run for months leaves them.
@@ -82,6 +83,23 @@ pub(crate) enum NodeMap {
     Random,
     /// Rank by rank along the cables.
     Linear,
+    /// Each rank in the next group of a dragonfly, or subtree below the top of a tree.
+    Cyclic,
+    /// Rank by rank along the cables, each rank of the second half beside one of the first: as tasks
+    /// that go round the nodes of a job twice.
+    Paired,
+}
+
+impl NodeMap {
+    /// Returns the name used in scenarios and on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Linear => "linear",
+            Self::Cyclic => "cyclic",
+            Self::Paired => "paired",
+        }
+    }
 }
 
 /// What is asked of the network between the ranks of a job, where no queue can be set: the run's
@@ -235,7 +253,12 @@ impl Fabric {
     /// Creates the fabric of `nodes` hosts of the machine in the fabric file `preset`, in random
     /// places.
     pub(crate) fn machine(preset: String, nodes: Option<u32>) -> Self {
-        Self::Machine(MachineFabric { preset, nodes, node_map: NodeMap::Random })
+        Self::machine_placed(preset, nodes, NodeMap::Random)
+    }
+
+    /// Creates the same, in the places of `node_map`.
+    pub(crate) fn machine_placed(preset: String, nodes: Option<u32>, node_map: NodeMap) -> Self {
+        Self::Machine(MachineFabric { preset, nodes, node_map })
     }
 
     /// Returns the network of a job of `ranks`, whose host links have this rate, as far as this
@@ -377,7 +400,7 @@ impl Fabric {
                 let spec = machine.open(None)?.spec;
                 let network = topology::build(&spec)
                     .map_err(|error| format!("{}: {error}", machine.preset))?;
-                let hosts = machine.places(spec.topology.hosts(), machine.ranks()?, key);
+                let hosts = machine.places(&spec.topology, machine.ranks()?, key);
                 Ok(Box::new(MachineLayout::new(spec, network, hosts)))
             }
         }
@@ -396,7 +419,7 @@ impl Fabric {
             }
             Self::Machine(machine) => {
                 let spec = machine.open(Some(queue))?.spec;
-                let hosts = machine.places(spec.topology.hosts(), machine.ranks()?, key);
+                let hosts = machine.places(&spec.topology, machine.ranks()?, key);
                 Ok((spec, hosts))
             }
             Self::Site(_) => {
@@ -532,12 +555,37 @@ impl MachineFabric {
         Ok(self.nodes.map_or(hosts, |nodes| nodes.min(hosts)))
     }
 
-    fn places(&self, hosts: u32, ranks: u32, key: RandomKey) -> Vec<DeviceId> {
+    fn places(&self, shape: &MachineTopology, ranks: u32, key: RandomKey) -> Vec<DeviceId> {
+        let hosts = shape.hosts();
         match self.node_map {
             NodeMap::Random => topology::node_map(hosts, ranks, key.purpose("node map")),
             NodeMap::Linear => (0..ranks).map(DeviceId).collect(),
+            NodeMap::Cyclic => cyclic(shape, ranks),
+            NodeMap::Paired => paired(ranks),
         }
     }
+}
+
+/// Returns the hosts of `ranks` in an order in which neighbourhoods of `shape` take turns.
+fn cyclic(shape: &MachineTopology, ranks: u32) -> Vec<DeviceId> {
+    let mut taken: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut hosts: Vec<_> = (0..shape.hosts())
+        .map(|host| {
+            let neighbourhood = shape.neighbourhood(DeviceId(host));
+            let place = taken.entry(neighbourhood).or_default();
+            *place += 1;
+            (*place, neighbourhood, DeviceId(host))
+        })
+        .collect();
+    hosts.sort_unstable();
+    hosts.into_iter().map(|(_, _, host)| host).take(ranks as usize).collect()
+}
+
+/// Returns the hosts of `ranks` with the second half beside the first.
+fn paired(ranks: u32) -> Vec<DeviceId> {
+    let half = ranks.div_ceil(2);
+    let host = |rank| if rank < half { 2 * rank } else { 2 * (rank - half) + 1 };
+    (0..ranks).map(host).map(DeviceId).collect()
 }
 
 impl fmt::Display for Fabric {
@@ -553,6 +601,19 @@ impl fmt::Display for Fabric {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cyclic__each_rank_is_in_the_next_group() {
+        let shape = MachineTopology::TwoSwitch { hosts: 6, trunks: 1 };
+        assert_eq!(cyclic(&shape, 5), [0, 3, 1, 4, 2].map(DeviceId));
+        assert_eq!(cyclic(&MachineTopology::Star { hosts: 3 }, 3), [0, 1, 2].map(DeviceId));
+    }
+
+    #[test]
+    fn paired__the_second_half_lies_beside_the_first() {
+        assert_eq!(paired(6), [0, 2, 4, 1, 3, 5].map(DeviceId));
+        assert_eq!(paired(5), [0, 2, 4, 1, 3].map(DeviceId));
+    }
 
     #[test]
     fn round__goes_up_to_one_two_or_five() {

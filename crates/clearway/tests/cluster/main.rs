@@ -273,3 +273,33 @@ fn slurm__timeslices_go_on_without_a_node_that_is_gone() {
     run.kill().expect("killed");
     run.wait().expect("an end");
 }
+
+#[test]
+fn slurm__turns_of_timeslices_alternate_between_the_switches_that_slurm_names() {
+    let site = ClusterDirectory::new("slurm-topology");
+    let tree = "SwitchName=s1 Nodes=n1\nSwitchName=s2 Nodes=n2\nSwitchName=top Switches=s[1-2]\n";
+    fs::write(site.path("topology.conf"), tree).expect("written");
+    let more = "TopologyPlugin=topology/tree\n";
+    let Some(slurm) = SlurmCluster::start_with(&site, more) else { return };
+    let Some(launcher) = slurm.launcher("none", "Slurm environment") else { return };
+    let file = site.path("topology.conf").display().to_string();
+    for topology in ["auto", &file] {
+        let mut command = launcher.command();
+        command.arg(site.path("clearway")).args(["timeslice", "build", "--on", "cluster"]);
+        command.args([
+            "--wire",
+            "udp",
+            "--inputs",
+            "2",
+            "--timeslices",
+            "20",
+            "--contribution",
+            "4KiB",
+        ]);
+        command.args(["--topology", topology, "--overwrite", "--out"]).arg(site.path("built"));
+        let output = launcher.spawn(command).wait_with_output().expect("an end");
+        let said = directory::text(&output);
+        assert!(output.status.success() && said.contains("s1 (3), s2 (2)\n"), "{topology}: {said}");
+    }
+    site.expect_nothing_left();
+}

@@ -29,4 +29,5 @@ mod timeslice_joins;
 mod timeslice_ranks;
 mod timeslice_restarts;
 mod timeslice_slices;
+mod timeslice_topology;
 mod wires;

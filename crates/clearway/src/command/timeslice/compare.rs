@@ -85,7 +85,13 @@ fn simulated(flags: &CompareFlags) -> Result<Exit> {
     let seed = plan.seeds.first().copied().unwrap_or(1);
     let spec = LaunchSpec::new::<TimesliceProtocol>(seed);
     let mut venue = SimVenue::open(&fabric, &spec, Box::new(|_| ()), CompletedParts::default())?;
-    let values = [flags.fabric.values(&queue), plan_values(&plan), time_values(&plan)].concat();
+    let values = [
+        flags.fabric.values(&queue),
+        flags.network.values(VenueKind::Sim),
+        plan_values(&plan),
+        time_values(&plan),
+    ]
+    .concat();
     let mut run = FlaggedRun::begin(NAME, seed, values, &venue, &results);
     let runs = simulate(&fabric, &queue, &plan, &|_, _| {})?;
     show(&format!("{}, {queue}", flags.fabric.name()), &plan, &figures(&plan, &runs), flags)?;

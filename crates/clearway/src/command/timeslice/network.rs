@@ -12,14 +12,15 @@ use crate::command::JobArguments;
 use crate::command::flagged::FlagValues;
 use crate::command::run::{JobFlags, across};
 use crate::mechanism::timeslice::{
-    HostConditions, InitialRings, TimesliceMetrics, TimeslicePlan, TimesliceProtocol,
-    UnscheduledMessages,
+    HostConditions, InitialRings, Neighbourhoods, TimesliceMetrics, TimeslicePlan,
+    TimesliceProtocol, UnscheduledMessages,
 };
 use crate::run::VenueKind;
 use crate::run::exit::Exit;
-use crate::run::job::{JobSpec, LossPolicy};
+use crate::run::job::{JobSpec, LossPolicy, TopologySource};
 use crate::run::metrics::{MetricsAddress, MetricsListener};
 use crate::run::venue::{self, LabVenue, LaunchSpec, ProcessVenue, Venue as _};
+use crate::scenario::fabric::NodeMap;
 use crate::scenario::{Fabric, Time};
 
 /// Ranks and what is between them.
@@ -43,6 +44,11 @@ pub(super) struct NetworkFlags {
     /// Bytes of one contribution [default: 64KiB; in a lab 16KiB].
     #[arg(long, value_name = "BYTES")]
     pub(super) contribution: Option<Bytes>,
+    /// Let turns alternate between parts of the network: those that Slurm tells tasks of, or a
+    /// simulated fabric has (auto), those of a job's hosts in a topology.conf that its coordinator
+    /// reads (FILE), or none.
+    #[arg(long, value_name = "auto|none|FILE", default_value = "auto")]
+    pub(super) topology: TopologySource,
     /// Inputs begin within this time of each other.
     #[arg(long, value_name = "TIME", default_value = "5ms")]
     pub(super) start_skew: Time,
@@ -71,6 +77,9 @@ pub(super) struct FabricFlags {
     /// With --on sim: a shipped fabric, or the path of a fabric file [default: aries].
     #[arg(long, value_name = "FABRIC")]
     pub(super) fabric: Option<String>,
+    /// With --on sim: where ranks lie on the fabric's hosts [default: random].
+    #[arg(long, value_enum, value_name = "MAP")]
+    node_map: Option<NodeMap>,
     /// With --on sim: at what hosts' interfaces fetch and place, in place of what the fabric file
     /// says.
     #[arg(long, value_name = "RATE")]
@@ -181,6 +190,10 @@ impl NetworkFlags {
             inputs,
             builders,
             weights: Vec::new(),
+            neighbourhoods: match self.topology {
+                TopologySource::None => Neighbourhoods::OfRanks(Vec::new()),
+                TopologySource::Auto | TopologySource::File(_) => Neighbourhoods::OfFabric,
+            },
             policies: vec![Policy::Token],
             contribution,
             messages: UnscheduledMessages::Alone,
@@ -226,7 +239,7 @@ impl NetworkFlags {
     /// Returns what is in force of the ranks' network in a lab or a job.
     pub(super) fn values(&self, place: VenueKind) -> FlagValues {
         if place != VenueKind::Lab {
-            return FlagValues::new();
+            return vec![("topology", self.topology.to_string())];
         }
         let mut values =
             vec![("queue", self.lab_queue().to_owned()), ("rate", self.lab_rate().to_string())];
@@ -261,7 +274,17 @@ impl NetworkFlags {
                 ("--rate", self.rate.is_some(), &[VenueKind::Lab]),
                 ("--slow", self.slow.is_some(), &[VenueKind::Lab]),
                 ("--queue", self.queue.is_some(), &[VenueKind::Sim, VenueKind::Lab]),
-                ("--wire", !self.job.wire.is_empty(), &[VenueKind::Lab, VenueKind::Cluster]),
+                ("--wire", !self.job.wire.is_empty(), REAL),
+                (
+                    "--topology",
+                    self.topology != TopologySource::Auto,
+                    &[VenueKind::Sim, VenueKind::Cluster],
+                ),
+                (
+                    "--topology FILE",
+                    matches!(self.topology, TopologySource::File(_)),
+                    &[VenueKind::Cluster],
+                ),
             ],
         )?;
         Ok(place)
@@ -293,7 +316,11 @@ impl NetworkFlags {
             let order = JobFlags::from_arguments(Some(&self.job)).order()?;
             return across(&JobSpec { losses: LossPolicy::Continue, ..order }, |site| {
                 let listener = MetricsListener::bind(self.metrics)?;
+                let neighbourhoods = site.neighbourhoods(&self.topology)?;
                 let (plan, rest) = prepare(self.parts_of(site.size())?)?;
+                eprint!("{}", neighbourhoods.about());
+                let neighbourhoods = Neighbourhoods::OfRanks(neighbourhoods.by_rank);
+                let plan = TimeslicePlan { neighbourhoods, ..plan };
                 let mut venue = venue::open_job(
                     Some(site),
                     &LaunchSpec::new::<TimesliceProtocol>(seed(&plan)),
@@ -326,6 +353,7 @@ impl FabricFlags {
             &[
                 ("--fabric", self.fabric.is_some(), &[VenueKind::Sim]),
                 ("--node-rate", self.node_rate.is_some(), &[VenueKind::Sim]),
+                ("--node-map", self.node_map.is_some(), &[VenueKind::Sim]),
                 ("--packet", self.packet.is_some(), &[VenueKind::Sim]),
             ],
         )?;
@@ -340,7 +368,8 @@ impl FabricFlags {
     /// Returns the fabric for this many ranks, and its queue of `ground`.
     pub(super) fn open(&self, network: &NetworkFlags, ranks: u32) -> Result<(Fabric, String)> {
         let name = self.name();
-        let fabric = Fabric::machine(name.to_owned(), Some(ranks));
+        let node_map = self.node_map.unwrap_or_default();
+        let fabric = Fabric::machine_placed(name.to_owned(), Some(ranks), node_map);
         let queues = fabric.queues().map_err(|why| anyhow!(why))?;
         let queue = match &network.queue {
             Some(queue) if queues.contains(queue) => queue,
@@ -353,6 +382,7 @@ impl FabricFlags {
     /// Returns what is in force of a simulated fabric under `queue`.
     pub(super) fn values(&self, queue: &str) -> FlagValues {
         let mut values = vec![("fabric", self.name().to_owned()), ("queue", queue.to_owned())];
+        values.extend(self.node_map.map(|map| ("node-map", map.name().to_owned())));
         values.extend(self.node_rate.map(|rate| ("node-rate", rate.to_string())));
         values.extend(self.packet.map(|packet| ("packet", packet.to_string())));
         values

@@ -73,7 +73,7 @@ impl Section for BroadcastSection {
         }
         // Ranks lie along the cables: what symbols cross then shows what the network copies.
         let Fabric::Machine(machine) = fabric else { return Ok(()) };
-        if is_given(given, "fabric", "node-map") && machine.node_map == NodeMap::Random {
+        if is_given(given, "fabric", "node-map") && machine.node_map != NodeMap::Linear {
             return Err("ranks of a broadcast lie along the cables: `node-map = \"linear\"` works"
                 .to_owned());
         }
@@ -170,10 +170,12 @@ mod tests {
             refusal(&machine("[broadcast]\nranks = [1]\n")).contains("ranks is 1; 2 to 60000 work")
         );
         assert!(refusal(&machine("[broadcast]\nalso = [\"edrr\"]\n")).contains("also: "));
-        assert!(
-            refusal(&machine("node-map = \"random\"\n[broadcast]\n"))
-                .contains("`node-map = \"linear\"` works")
-        );
+        for other in ["random", "cyclic"] {
+            assert!(
+                refusal(&machine(&format!("node-map = \"{other}\"\n[broadcast]\n")))
+                    .contains("`node-map = \"linear\"` works")
+            );
+        }
         let star = "name = \"x\"\n[fabric]\ntopology = { kind = \"star\", hosts = 8, rate = \"100Mb/s\" }\n[broadcast]\n";
         let mut scenario = read(star).expect("it can run");
         assert_eq!(

@@ -327,7 +327,7 @@ impl<'a> TimesliceCoordinator<'a> {
         length: RunLength,
     ) -> Result<(TimesliceOutcome, BuildResult)> {
         self.origin = self.begin(policy, seed)?;
-        let mut run_progress = RunProgress::new(self.plan, policy, length.uncounted());
+        let mut run_progress = RunProgress::new(self.plan, policy, length.uncounted())?;
         for rank in run_progress.living().collect::<Vec<_>>() {
             self.request_begin(rank, length, 0)?;
         }
@@ -669,6 +669,7 @@ impl<'a> TimesliceCoordinator<'a> {
             // What nobody builds has no turns: streams of unlike length to builders would end at no
             // common timeslice.
             weights: if policy.is_building() { plan.weights.clone() } else { Vec::new() },
+            neighbourhoods: plan.neighbourhoods().to_vec(),
             policy,
             window: plan.window,
             dfs: plan.dfs,

@@ -144,6 +144,9 @@ pub(crate) struct TimesliceAssignment {
     pub(super) builders: u32,
     /// How many turns each builder has; empty where all have one.
     pub(super) weights: Vec<u32>,
+    /// The part of the network that each rank is in, as the coordinator knows it: what ranks know
+    /// themselves does not count. Empty where turns are in the order of ranks.
+    pub(super) neighbourhoods: Vec<u32>,
     pub(super) policy: Policy,
     pub(super) window: Window,
     pub(super) dfs: Dfs,

@@ -64,7 +64,9 @@ pub(crate) use messages::{
 };
 pub(crate) use metrics::TimesliceMetrics;
 pub(crate) use page::{account, costs, page, run_summary, write_built, write_remarks};
-pub(crate) use plan::{HostConditions, InitialRings, Slowdown, TimeslicePlan, UnscheduledMessages};
+pub(crate) use plan::{
+    HostConditions, InitialRings, Neighbourhoods, Slowdown, TimeslicePlan, UnscheduledMessages,
+};
 pub(crate) use report::{digests, write_runs};
 pub(crate) use scheduled_change::{ScheduledAction, ScheduledChange};
 pub(crate) use section::TimesliceSection;

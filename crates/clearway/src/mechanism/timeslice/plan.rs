@@ -2,8 +2,9 @@
 
 use core::ops::Range;
 
-use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
-use clearway_proto::timeslice::{Dfs, Policy, Window};
+use anyhow::{Result, bail};
+use clearway_proto::base::{BitsPerSec, Bytes, Nanos, Rank};
+use clearway_proto::timeslice::{Dfs, Policy, Role, TimesliceLayout, Window};
 use serde::{Deserialize, Serialize};
 
 use super::scheduled_change::ScheduledChange;
@@ -17,6 +18,8 @@ pub(crate) struct TimeslicePlan {
     pub(crate) builders: u32,
     /// How many turns each builder has; empty where all have one.
     pub(crate) weights: Vec<u32>,
+    /// Between which parts of the network turns alternate.
+    pub(crate) neighbourhoods: Neighbourhoods,
     /// What is compared.
     pub(crate) policies: Vec<Policy>,
     /// Bytes of one contribution.
@@ -47,6 +50,16 @@ pub(crate) struct TimeslicePlan {
     pub(crate) changes: Vec<ScheduledChange>,
     /// How often ranks say that they are there; none where nobody is watched.
     pub(crate) heartbeat: Option<Nanos>,
+}
+
+/// Between which parts of the network turns alternate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Neighbourhoods {
+    /// Those that a simulated fabric has; else none.
+    #[default]
+    OfFabric,
+    /// The part that each rank is in; empty where turns are in the order of ranks.
+    OfRanks(Vec<u32>),
 }
 
 /// What unscheduled writes and puts are made of.
@@ -103,7 +116,52 @@ impl Slowdown {
     }
 }
 
+/// Returns the layout of `inputs` and, behind them, `builders` with these `weights`, in whose turns
+/// the `neighbourhoods` of ranks alternate, if there are any.
+///
+/// # Errors
+/// There is no such layout, or neighbourhoods are of other ranks.
+pub(super) fn layout(
+    [inputs, builders]: [u32; 2],
+    weights: &[u32],
+    neighbourhoods: &[u32],
+) -> Result<TimesliceLayout> {
+    let ranks = inputs.saturating_add(builders);
+    let layout = TimesliceLayout::new(
+        (0..inputs).map(Rank).collect(),
+        (inputs..ranks).map(Rank).collect(),
+        weights,
+    )?;
+    if neighbourhoods.is_empty() {
+        return Ok(layout);
+    }
+    if neighbourhoods.len() != ranks as usize {
+        let named = neighbourhoods.len();
+        bail!("the order of turns is of {named} ranks and this run has {ranks}; run again");
+    }
+    Ok(layout.spread(|rank| neighbourhoods.get(rank.index()).copied().unwrap_or_default()))
+}
+
+/// Returns what `rank` is, with its number among inputs or builders: sources, sinks and components
+/// go by that, and its place in turns may be another.
+pub(super) fn numbered_role(rank: Rank, [inputs, builders]: [u32; 2]) -> Option<Role> {
+    match rank.0.checked_sub(inputs) {
+        None => Some(Role::Input(rank.index())),
+        Some(number) if number < builders => Some(Role::Builder(number as usize)),
+        Some(_) => None,
+    }
+}
+
 impl TimeslicePlan {
+    /// Returns the part of the network that each rank of a lab or a job is in; empty where turns are
+    /// in the order of ranks.
+    pub(super) fn neighbourhoods(&self) -> &[u32] {
+        match &self.neighbourhoods {
+            Neighbourhoods::OfFabric => &[],
+            Neighbourhoods::OfRanks(by_rank) => by_rank,
+        }
+    }
+
     /// Returns a plan for tests: two inputs and two builders that watch each other.
     #[cfg(test)]
     pub(super) fn sample() -> Self {
@@ -111,6 +169,7 @@ impl TimeslicePlan {
             inputs: 2,
             builders: 2,
             weights: Vec::new(),
+            neighbourhoods: Neighbourhoods::default(),
             policies: vec![Policy::Token],
             contribution: Bytes(1),
             messages: UnscheduledMessages::Alone,
@@ -159,5 +218,26 @@ impl TimeslicePlan {
     /// Returns the time in which a host of this rate takes one contribution of each input.
     pub(super) fn rotation_at(&self, rate: BitsPerSec) -> Nanos {
         rate.time_for(Bytes(self.contribution.0.saturating_mul(u64::from(self.inputs))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Whose turn comes when, and who is called what.
+
+    use super::*;
+
+    #[test]
+    fn layout__turns_alternate_and_numbers_stay() {
+        let layout = layout([2, 3], &[], &[0, 0, 0, 0, 1]).expect("a sound layout");
+        assert_eq!(layout.builders(), [2, 4, 3].map(Rank));
+        let numbers = [1, 4, 5].map(|rank| numbered_role(Rank(rank), [2, 3]));
+        assert_eq!(numbers, [Some(Role::Input(1)), Some(Role::Builder(2)), None]);
+    }
+
+    #[test]
+    fn layout__an_order_of_other_ranks_is_refused() {
+        let sentence = layout([2, 3], &[], &[0, 1, 0, 1]).expect_err("four of five").to_string();
+        assert!(sentence.contains("of 4 ranks and this run has 5"), "{sentence}");
     }
 }

@@ -24,8 +24,8 @@ use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::microslice::SliceRule;
 use clearway_proto::timeslice::{
-    ReleasePolicy, TimesliceCommand, TimesliceConfig, TimesliceEvent, TimesliceLayout,
-    TimesliceNode, WriteSlots,
+    ReleasePolicy, Role, TimesliceCommand, TimesliceConfig, TimesliceEvent, TimesliceNode,
+    WriteSlots,
 };
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
 use clearway_runtime::waiting::Waitable;
@@ -40,6 +40,7 @@ use super::messages::{
     TimesliceResult,
 };
 use super::numbers::TimesliceNumbers;
+use super::plan::{layout, numbered_role};
 use super::role::{TimesliceMemory, TimesliceRole};
 use super::stream::look;
 use crate::run::exit::Exit;
@@ -112,7 +113,8 @@ struct RunningBuild<'a> {
     orders: &'a mut Requests<TimesliceProtocol>,
     part: TimesliceRole,
     region: RegionId,
-    inputs: u32,
+    /// In turns, of each input.
+    places_of_inputs: Vec<usize>,
     /// How long after the order an input begins.
     skew: Nanos,
     begin_at: Option<LocalNs>,
@@ -146,11 +148,15 @@ impl<'a> RunningBuild<'a> {
         orders: &'a mut Requests<TimesliceProtocol>,
     ) -> Result<(Self, TimesliceNode)> {
         let TimesliceAssignment { inputs, builders, .. } = *assignment;
-        let (places, ranks) = ((0..inputs).map(Rank), (inputs..inputs + builders).map(Rank));
-        let layout =
-            Arc::new(TimesliceLayout::new(places.collect(), ranks.collect(), &assignment.weights)?);
+        let of_ranks = [inputs, builders];
+        let layout = layout(of_ranks, &assignment.weights, &assignment.neighbourhoods)?;
         let rank = wire.rank();
-        let role = layout.role(rank).context("a rank without a part")?;
+        let role = numbered_role(rank, of_ranks).context("a rank without a part")?;
+        let place_of = |input| match layout.role(Rank(input))? {
+            Role::Input(place) => Some(place),
+            Role::Builder(_) => None,
+        };
+        let places_of_inputs = (0..inputs).filter_map(place_of).collect();
         let (mut part, region, source) = TimesliceRole::new(role, wire, assignment, memory)?;
         if let (TimesliceRole::Input(buffer), Some(origin)) =
             (&mut part, assignment.restart.and_then(|restart| restart.origin))
@@ -167,7 +173,7 @@ impl<'a> RunningBuild<'a> {
         let node = TimesliceNode::new(TimesliceConfig {
             rank,
             run: assignment.number as u16,
-            layout,
+            layout: Arc::new(layout),
             policy: assignment.policy,
             window: assignment.window,
             dfs: assignment.dfs,
@@ -184,7 +190,7 @@ impl<'a> RunningBuild<'a> {
             orders,
             part,
             region,
-            inputs,
+            places_of_inputs,
             skew: Nanos({ skew }.below(assignment.start_skew.0 + 1)),
             begin_at: None,
             telling: None,
@@ -460,8 +466,13 @@ impl<'a> RunningBuild<'a> {
                 None => Some("its memory is gone".to_owned()),
             },
             TimesliceRole::Builder(output) => {
-                let failed =
-                    hand_over(output, self.inputs, driver.engine_mut(), wire, &mut self.commands);
+                let failed = hand_over(
+                    output,
+                    &self.places_of_inputs,
+                    driver.engine_mut(),
+                    wire,
+                    &mut self.commands,
+                );
                 output.look(now);
                 failed
             }
@@ -554,7 +565,7 @@ impl<'a> RunningBuild<'a> {
 /// Gives `output` what can leave, and the engine what came back. Why it cannot go on, if it cannot.
 fn hand_over(
     output: &mut BuilderOutput,
-    inputs: u32,
+    places_of_inputs: &[usize],
     node: &mut TimesliceNode,
     wire: &dyn Wire,
     commands: &mut VecDeque<TimesliceCommand>,
@@ -574,8 +585,8 @@ fn hand_over(
         }
     }
     while let Some(mut built) = output.next(node.row().unwrap_or(0)) {
-        for place in 0..inputs as usize {
-            let span = node.contribution(place, built.timeslice);
+        for place in places_of_inputs {
+            let span = node.contribution(*place, built.timeslice);
             let bytes = span.and_then(|Span { region, offset, length }| {
                 wire.region(region)?.get(offset as usize..)?.get(..length as usize)
             });

@@ -62,7 +62,7 @@ pub(super) enum TimesliceRole {
 }
 
 impl TimesliceRole {
-    /// Returns what the rank with `role` does, the region that it does it with, and what its node
+    /// Returns what the rank does whose `role` has its number, the region that it does it with, and what its node
     /// knows of that.
     ///
     /// # Errors
@@ -74,11 +74,11 @@ impl TimesliceRole {
         memory: &mut TimesliceMemory,
     ) -> Result<(Self, RegionId, ContributionSource)> {
         match role {
-            Role::Input(place) => input(wire, assignment, memory, place),
-            Role::Builder(place) => {
+            Role::Input(number) => input(wire, assignment, memory, number),
+            Role::Builder(number) => {
                 let rings = Bytes(assignment.ring.0 * u64::from(assignment.inputs));
                 Ok((
-                    builder(assignment, place)?,
+                    builder(assignment, number)?,
                     memory.region(wire, rings)?,
                     ContributionSource::Given,
                 ))
@@ -122,12 +122,12 @@ impl RepeatedSpan {
     }
 }
 
-/// Returns what the input at `place` does.
+/// Returns what the input of this `number` does.
 fn input(
     wire: &mut dyn Waitable,
     assignment: &TimesliceAssignment,
     memory: &mut TimesliceMemory,
-    place: usize,
+    number: usize,
 ) -> Result<(TimesliceRole, RegionId, ContributionSource)> {
     let feed = &assignment.feed;
     let region = memory.region(wire, assignment.memory)?;
@@ -145,7 +145,7 @@ fn input(
             ContributionSource::Endless(span, sizes),
         ));
     }
-    let part = match SourceStream::open(feed, place as u64, assignment.seed)? {
+    let part = match SourceStream::open(feed, number as u64, assignment.seed)? {
         Some(stream) => {
             let input_buffer =
                 InputBuffer::new(feed.slices, stream, region, assignment.memory, feed.timeslices)?;
@@ -167,8 +167,8 @@ fn input(
     Ok((part, region, ContributionSource::Given))
 }
 
-/// Returns what the builder at `place` does.
-fn builder(assignment: &TimesliceAssignment, place: usize) -> Result<TimesliceRole> {
+/// Returns what the builder of this `number` does.
+fn builder(assignment: &TimesliceAssignment, number: usize) -> Result<TimesliceRole> {
     let feed = &assignment.feed;
     Ok(match (&feed.sink, &feed.source, assignment.policy) {
         (SinkKind::Discard, ..)
@@ -177,7 +177,7 @@ fn builder(assignment: &TimesliceAssignment, place: usize) -> Result<TimesliceRo
             TimesliceRole::Discard { account: TimesliceResult::default() }
         }
         (sink, ..) => {
-            TimesliceRole::Builder(Box::new(BuilderOutput::open(sink, place as u64, feed.slices)?))
+            TimesliceRole::Builder(Box::new(BuilderOutput::open(sink, number as u64, feed.slices)?))
         }
     })
 }

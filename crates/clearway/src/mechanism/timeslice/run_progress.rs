@@ -9,12 +9,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::timeslice::Policy;
 
 use super::losses::{BuilderWait, LossTimeline};
 use super::messages::{TimesliceProgress, TimesliceResult};
-use super::plan::TimeslicePlan;
+use super::plan::{TimeslicePlan, layout};
 use super::scheduled_change::{DetectionTimes, ScheduledAction, ScheduledChange};
 use crate::run::job::JoinRefusal;
 
@@ -67,6 +68,8 @@ pub(super) struct RunProgress {
     begun: Instant,
     inputs: u32,
     ranks: u32,
+    /// All ranks, in the order in which the first one decides where halves differ.
+    roster: Vec<Rank>,
     /// Ranks watch each other.
     pub(super) is_watched: bool,
     /// How long nothing is counted: deaths are reported since then.
@@ -103,14 +106,19 @@ pub(super) struct RunProgress {
 
 impl RunProgress {
     /// Creates the progress of a run of `policy` that begins now and is counted after some time.
-    pub(super) fn new(plan: &TimeslicePlan, policy: Policy, uncounted: Nanos) -> Self {
+    ///
+    /// # Errors
+    /// The ranks of `plan` are no layout.
+    pub(super) fn new(plan: &TimeslicePlan, policy: Policy, uncounted: Nanos) -> Result<Self> {
+        let layout = layout([plan.inputs, plan.builders], &plan.weights, plan.neighbourhoods())?;
         let is_watched = policy.is_building() && plan.heartbeat.is_some();
         let mut changes = if is_watched { plan.changes.clone() } else { Vec::new() };
         changes.reverse();
-        Self {
+        Ok(Self {
             begun: Instant::now(),
             inputs: plan.inputs,
             ranks: plan.inputs + plan.builders,
+            roster: layout.inputs().iter().chain(layout.builders()).copied().collect(),
             is_watched,
             uncounted,
             changes,
@@ -129,7 +137,7 @@ impl RunProgress {
             end: None,
             done: BTreeMap::new(),
             lost: LossTimeline::default(),
-        }
+        })
     }
 
     /// Returns the time since it began.
@@ -243,7 +251,7 @@ impl RunProgress {
     pub(super) fn are_too_few(&self) -> bool {
         let was_there =
             |rank: &Rank| self.out.get(rank).is_none_or(|death| death.knowing.is_empty());
-        let before = (0..self.ranks).map(Rank).filter(was_there);
+        let before = self.roster.iter().copied().filter(was_there);
         let has_first = before.clone().next().is_some_and(|first| self.is_there(first));
         let (all, left) = (before.count(), self.living().count());
         2 * left < all || 2 * left == all && !has_first
@@ -479,12 +487,13 @@ impl RunProgress {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::Neighbourhoods;
     use super::*;
     use crate::scenario::RankAt;
 
     fn run_progress(changes: Vec<ScheduledChange>) -> RunProgress {
         let plan = TimeslicePlan { changes, ..TimeslicePlan::sample() };
-        RunProgress::new(&plan, Policy::Token, Nanos::ZERO)
+        RunProgress::new(&plan, Policy::Token, Nanos::ZERO).expect("a sound layout")
     }
 
     fn vacancy(run_progress: &RunProgress, wanted: Option<u32>) -> Result<u32, String> {
@@ -547,6 +556,22 @@ mod tests {
         );
         run_progress.rank_died(Rank(0), "ended".to_owned());
         assert!(run_progress.are_too_few(), "one of three");
+    }
+
+    #[test]
+    fn are_too_few__half_with_the_first_of_the_order_of_turns_is_enough() {
+        // Of three neighbours and one more, a neighbour comes first: the roster is 1, 0, 2, 3.
+        let neighbourhoods = Neighbourhoods::OfRanks(vec![0, 1, 1, 1]);
+        let plan =
+            TimeslicePlan { neighbourhoods, inputs: 3, builders: 1, ..TimeslicePlan::sample() };
+        let left_with = |dead: [u32; 2]| {
+            let mut run = RunProgress::new(&plan, Policy::Token, Nanos::ZERO).expect("a layout");
+            for rank in dead {
+                assert!(run.rank_died(Rank(rank), "ended".to_owned()));
+            }
+            run.are_too_few()
+        };
+        assert_eq!([left_with([0, 2]), left_with([1, 2])], [false, true]);
     }
 
     fn at(rank: u32, at: u64) -> RankAt {

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
 use super::{
-    BuildSpec, HostConditions, InitialRings, MadeMicroslices, SinkKind, Slowdown, SourceKind,
-    TimeslicePlan, TimesliceTask, UnscheduledMessages, mean_length,
+    BuildSpec, HostConditions, InitialRings, MadeMicroslices, Neighbourhoods, SinkKind, Slowdown,
+    SourceKind, TimeslicePlan, TimesliceTask, UnscheduledMessages, mean_length,
 };
 use crate::scenario::{Fabric, Section, Time, check_queues, distinct, is_given, within};
 
@@ -252,6 +252,7 @@ impl TimesliceSection {
             inputs: self.inputs,
             builders: hosts.saturating_sub(self.inputs),
             weights: Vec::new(),
+            neighbourhoods: Neighbourhoods::default(),
             policies: self.policies.clone(),
             contribution: self.contribution,
             messages: UnscheduledMessages::Alone,

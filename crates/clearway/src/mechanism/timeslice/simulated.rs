@@ -24,7 +24,7 @@ use clearway_sim::world::{World, WorldEvent};
 
 use super::gantt::{self, Gantt};
 use super::numbers::CompletenessAudit;
-use super::plan::{HostConditions, TimeslicePlan, UnscheduledMessages};
+use super::plan::{HostConditions, Neighbourhoods, TimeslicePlan, UnscheduledMessages, layout};
 use super::scheduled_change::{DetectionTimes, ScheduledAction, ScheduledChange};
 use crate::run::venue::SimMachine;
 use crate::scenario::Fabric;
@@ -123,11 +123,13 @@ impl<'a> SimulatedJob<'a> {
         seed: u64,
         test_bed: &TimesliceTestBed,
     ) -> Result<Self> {
-        let ranks = plan.inputs + plan.builders;
-        let (inputs, builders) = ((0..plan.inputs).map(Rank), (plan.inputs..ranks).map(Rank));
-        let layout = TimesliceLayout::new(inputs.collect(), builders.collect(), &plan.weights)?;
-        let layout = Arc::new(layout.spread(|rank| test_bed.neighbourhood(rank)));
-        Ok(Self { plan, policy, seed, layout, joined: RefCell::default() })
+        let ranks = (0..plan.inputs + plan.builders).map(Rank);
+        let neighbourhoods = match &plan.neighbourhoods {
+            Neighbourhoods::OfFabric => &ranks.map(|rank| test_bed.neighbourhood(rank)).collect(),
+            Neighbourhoods::OfRanks(by_rank) => by_rank,
+        };
+        let layout = layout([plan.inputs, plan.builders], &plan.weights, neighbourhoods)?;
+        Ok(Self { plan, policy, seed, layout: Arc::new(layout), joined: RefCell::default() })
     }
 
     /// Lets a rank go or come.

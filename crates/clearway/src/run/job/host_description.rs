@@ -1,5 +1,6 @@
 //! What ranks tell each other before they are connected.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::Ipv4Addr;
 
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::SealingPolicy;
 use super::interface;
 use super::listener::JobListener;
+use super::switches::SlurmAddress;
 use clearway_wires::Network;
 
 /// This program's.
@@ -30,6 +32,9 @@ pub(super) struct HostDescription {
     addresses: Vec<(Ipv4Addr, Option<u64>)>,
     /// Which program it runs: all ranks of a job must run the same.
     version: String,
+    /// Which switches Slurm says are above it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) slurm: Option<SlurmAddress>,
     /// Only the coordinator has one.
     pub(super) door: Option<CoordinatorAddress>,
 }
@@ -58,7 +63,8 @@ impl HostDescription {
             .ino();
         let addresses = addresses()?;
         let (boot, version) = (boot.trim().to_owned(), VERSION.to_owned());
-        Ok(Self { host, boot, namespace, addresses, version, door: door.map(JobListener::address) })
+        let (slurm, door) = (SlurmAddress::own(), door.map(JobListener::address));
+        Ok(Self { host, boot, namespace, addresses, version, slurm, door })
     }
 
     /// Checks that a rank with this description can take part.
@@ -113,14 +119,41 @@ fn addresses() -> Result<Vec<(Ipv4Addr, Option<u64>)>> {
     Ok(found.into_iter().map(|one| (one.address, interface::speed(&one.interface))).collect())
 }
 
+/// Returns the switches above each of `ranks`, as Slurm told them; none where hosts have the address
+/// of another, because a launcher gave all ranks the environment of its own.
+pub(super) fn paths_of_slurm(ranks: &[HostDescription]) -> Vec<Option<Vec<String>>> {
+    let mut hosts: BTreeMap<&str, &HostDescription> = BTreeMap::new();
+    for description in ranks {
+        let Some(address) = &description.slurm else { continue };
+        if !hosts.entry(&address.node).or_insert(description).is_same_host(description) {
+            return Vec::new();
+        }
+    }
+    let path = |address: &SlurmAddress| address.path().to_vec();
+    ranks.iter().map(|description| description.slurm.as_ref().map(path)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    #[test]
+    fn paths_of_slurm__an_address_that_two_hosts_have_is_a_copy() {
+        let at = |boot, address| HostDescription {
+            slurm: SlurmAddress::parse(address, "switch.node"),
+            ..description(boot, 1, &[])
+        };
+        let path = |name: &str| Some(vec![name.to_owned()]);
+        let ranks = [at("a", "s1.n1"), at("a", "s1.n1"), at("b", "s2.n2"), at("c", "")];
+        assert_eq!(paths_of_slurm(&ranks), [path("s1"), path("s1"), path("s2"), None]);
+        let copied = [at("a", "s1.n1"), at("b", "s1.n1"), at("c", "s3.n3")];
+        assert!(paths_of_slurm(&copied).is_empty());
+    }
+
     fn description(boot: &str, namespace: u64, rates: &[Option<u64>]) -> HostDescription {
         let addresses = rates.iter().map(|rate| (Ipv4Addr::new(10, 0, 0, 1), *rate)).collect();
         let [host, boot, version] = ["n1", boot, VERSION].map(str::to_owned);
-        HostDescription { host, boot, namespace, addresses, version, door: None }
+        HostDescription { host, boot, namespace, addresses, version, slurm: None, door: None }
     }
 
     #[test]

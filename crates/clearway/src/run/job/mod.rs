@@ -25,8 +25,10 @@ mod host_description;
 pub(crate) mod interface;
 mod listener;
 mod ssh;
+mod switches;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::{SocketAddrV4, TcpStream};
 use std::process::Child;
@@ -54,6 +56,8 @@ use host_description::HostDescription;
 pub(crate) use listener::tune;
 use listener::{JobListener, SecretSource};
 pub(crate) use ssh::{SshHosts, follow};
+use switches::SwitchTree;
+pub(crate) use switches::{JobNeighbourhoods, TopologySource};
 
 /// How long the launcher may take to bring all ranks together: seconds on a busy machine, and a
 /// batch system starts slowly.
@@ -301,6 +305,38 @@ impl CoordinatedJob {
             }
         }
         hosts.into_iter().map(|(_, ranks)| ranks).collect()
+    }
+
+    /// Returns the part of the network that each rank is in, as `source` tells, and prints on
+    /// standard error what is not known of it.
+    ///
+    /// # Errors
+    /// The file of `source` cannot be read: one sentence.
+    pub(crate) fn neighbourhoods(&self, source: &TopologySource) -> Result<JobNeighbourhoods> {
+        let ranks = self.measuring();
+        let paths: Vec<_> = match source {
+            TopologySource::None => Vec::new(),
+            TopologySource::Auto => host_description::paths_of_slurm(ranks),
+            TopologySource::File(path) => {
+                let tree = SwitchTree::read(path)?;
+                ranks.iter().map(|description| tree.path(&description.host)).collect()
+            }
+        };
+        let unknown: BTreeSet<&str> = ranks
+            .iter()
+            .zip(&paths)
+            .filter(|(_, path)| path.is_none())
+            .map(|(description, _)| description.host.as_str())
+            .collect();
+        if let (Some(first), TopologySource::File(path)) = (unknown.first(), source) {
+            eprintln!(
+                "clearway: {} does not name {} of the hosts, as {}: they are taken for neighbours",
+                path.display(),
+                unknown.len(),
+                launch::escaped(first)
+            );
+        }
+        Ok(JobNeighbourhoods::from_paths(&paths))
     }
 
     /// Returns how the ranks found each other, and who vouches for them.
