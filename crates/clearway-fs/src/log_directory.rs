@@ -290,11 +290,20 @@ fn make(path: &Path, sizes: LogSizes) -> Result<(), FsError> {
         let [least, most] =
             [SEGMENTS.start() * SEGMENT_BYTES[0], SEGMENTS.end() * SEGMENT_BYTES[1]];
         return Err(FsError::Option(format!(
-            "--size is out of range; give it a value between {} and {} MiB",
-            least >> 20,
-            most >> 20
+            "--size is out of range; give it a value between {} and {}",
+            Bytes(least),
+            Bytes(most)
         )));
     }
+    let made = make_files(path, size, count);
+    if made.is_err() {
+        // They may have taken all space of the disk.
+        let _ = fs::remove_dir_all(path.join("segments"));
+    }
+    made
+}
+
+fn make_files(path: &Path, size: u64, count: u64) -> Result<(), FsError> {
     let directory = path.join("segments");
     if directory.exists() {
         fs::remove_dir_all(&directory).map_err(FsError::at("cannot remove", &directory))?;
@@ -439,6 +448,6 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).expect("there").count(), 1);
         let small = LogSizes { total: Bytes(1 << 20), ..SIZES };
         let why = LogDirectory::open(&directory.path().join("log"), small).expect_err("small");
-        assert!(why.to_string().contains("between 64 and"), "{why}");
+        assert!(why.to_string().contains("between 64 MiB and 512 GiB"), "{why}");
     }
 }

@@ -184,6 +184,9 @@ pub(crate) fn open_log(
     check_memory(options.memory)?;
     check_store(&options.store)?;
     check_apart(options, directory)?;
+    if !options.log.join("superblock").exists() && options.store.join(STORE_MARK).exists() {
+        return Err(store_of_another(&options.store));
+    }
     let log = LogDirectory::open(&options.log, options.sizes)?;
     for (number, length) in &log.segments.misfits {
         reporter(&format!(
@@ -271,10 +274,7 @@ fn mark_store(engine: &Engine, store: &Path) -> Result<(), FsError> {
     let objects = find_objects(store)?;
     match fs::read_to_string(&mark) {
         Ok(found) if found == log => Ok(()),
-        Ok(_) => Err(FsError::Refused(format!(
-            "{} is the store of another log; name the store of this log, or an empty directory, or remove {STORE_MARK} and {OBJECTS_NAME} there if the other log is gone",
-            store.display()
-        ))),
+        Ok(_) => Err(store_of_another(store)),
         Err(why) if why.kind() == io::ErrorKind::NotFound && has_objects => {
             Err(FsError::Refused(format!(
                 "{} is not the store of this log, which has files only in its store; is its file system mounted?",
@@ -293,6 +293,13 @@ fn mark_store(engine: &Engine, store: &Path) -> Result<(), FsError> {
         }
         Err(why) => Err(FsError::at("cannot read", &mark)(why)),
     }
+}
+
+fn store_of_another(store: &Path) -> FsError {
+    FsError::Refused(format!(
+        "{} is the store of another log; name the store of this log, or an empty directory, or remove {STORE_MARK} and {OBJECTS_NAME} there if the other log is gone",
+        store.display()
+    ))
 }
 
 /// What is at the place of the objects of a store.

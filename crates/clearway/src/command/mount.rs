@@ -347,7 +347,8 @@ pub(crate) fn umount(directory: &Path) -> Result<Exit> {
         found.ok_or_else(|| anyhow!("the mount did not report the directory of its log"))?;
     let device = rustix::fs::stat(&client.mounted_on).map(|found| found.st_dev).ok();
     unmount(&client.mounted_on).with_context(|| {
-        format!("cannot unmount {}; close what is open there", client.mounted_on.display())
+        let mount = client.mounted_on.display();
+        format!("cannot unmount {mount}; close what is open there (`fuser -vm {mount}` lists it)")
     })?;
     match process {
         Some(process) => wait_for_process(process)?,

@@ -264,10 +264,7 @@ fn page(status: &MountStatus) -> String {
         format!("class    {} where no other is set", status.class),
     ];
     if let Some(why) = &status.snapshot_failed {
-        lines.push(format!(
-            "snapshot not written: {}; the log frees no space",
-            escaped(why)
-        ));
+        lines.push(format!("snapshot not written: {}; the log frees no space", escaped(why)));
     }
     if status.segments_retired > 0 {
         lines.push(format!("retired  {} segments, where the disk failed", status.segments_retired));
@@ -428,8 +425,9 @@ fn line(file: &FileStatus) -> String {
         _ => "logged",
     };
     let path = if file.path.0.is_empty() { "." } else { &file.path.0 };
-    let (size, log) = (Bytes(file.size), Bytes(file.log_bytes));
-    format!("{kind} {safety} {:<11} {size:>9} {log:>9} {}\n", file.class, escaped(path))
+    let [size, log] = [file.size, file.log_bytes].map(|bytes| Bytes(bytes).to_string());
+    let class = file.class.to_string();
+    format!("{kind} {safety:<11} {class:<11} {size:>11} {log:>11} {}\n", escaped(path))
 }
 
 #[cfg(test)]

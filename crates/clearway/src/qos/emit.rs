@@ -141,7 +141,7 @@ fn policy(plan: &QosPlan) -> String {
         )
     };
     format!(
-        "# qos-policy.conf of OpenSM (qos_policy_file). Only who asks the subnet manager for a path gets these levels: rdma_cm and IPoIB do.\n\
+        "# qos-policy.conf of OpenSM (qos_policy_file). Programs that ask the subnet manager for a path get these levels: those of rdma_cm and IPoIB.\n\
          qos-ulps\n    default : {}\n{}end-qos-ulps\n",
         level(plan, Class::BestEffort),
         lines(rule)
@@ -232,10 +232,10 @@ const CXI: &str = "# libfabric, provider cxi (fi_cxi(7)): an endpoint names its 
     #   best-effort           FI_TC_BEST_EFFORT\n\
     #   bulk                  FI_TC_BULK_DATA\n\
     #   scavenger             FI_TC_SCAVENGER, where the fabric has it\n\
-    # The fabric manager's profile says what each is worth; nothing is to be set on a host.\n";
+    # The profile of the fabric manager gives each class its share; hosts need no setting.\n";
 
 /// EFA has one distinction.
-const EFA: &str = "# libfabric, provider efa (fi_efa(7)): FI_TC_LOW_LATENCY is told from all else, and nothing else is.\n\
+const EFA: &str = "# libfabric, provider efa (fi_efa(7)): FI_TC_LOW_LATENCY is the only class that is treated apart.\n\
     # Shape bulk data in software: `clearway cast --rate`.\n";
 
 fn ucx(plan: &QosPlan) -> String {

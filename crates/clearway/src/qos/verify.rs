@@ -62,20 +62,25 @@ impl AnswerSource {
             Self::Live(keep) => keep.as_ref(),
             Self::Simulated => None,
         };
-        let told = Command::new(program)
+        let output = Command::new(program)
             .args(words)
             .output()
             .with_context(|| format!("{program} does not start; it is in infiniband-diags"))?;
-        if !told.status.success() {
-            let why = String::from_utf8_lossy(&told.stderr);
-            let why = why.lines().last().unwrap_or("it said nothing");
-            bail!("{program} {}: {}", words.join(" "), escaped(why));
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr);
+            let why = why.lines().last().unwrap_or("no reason given");
+            bail!(
+                "{program} {}: {}; run it on a host of the InfiniBand network as root, or compare answers of another host with --recorded DIR",
+                words.join(" "),
+                escaped(why)
+            );
         }
         if let Some(directory) = keep {
             let path = directory.join(name);
-            fs::write(&path, &told.stdout).with_context(|| path.display().to_string())?;
+            fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+            fs::write(&path, &output.stdout).with_context(|| path.display().to_string())?;
         }
-        Ok(String::from_utf8_lossy(&told.stdout).into_owned())
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Returns a sentence if `port` has fewer lanes than `plan` needs.

@@ -42,6 +42,25 @@ impl Drop for OwnFileSystem {
 }
 
 #[test]
+fn mount__a_log_that_does_not_fit_on_its_disk_leaves_nothing_there() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    let log = place.path("log");
+    fs::create_dir_all(&log).expect("made");
+    let size = Some("size=90m");
+    if let Err(why) = mount(Some("none"), &log, Some("tmpfs"), MsFlags::empty(), size) {
+        return eprintln!("skipped: cannot mount a tmpfs: {why}");
+    }
+    let _disk = OwnFileSystem(log.clone());
+    let said = error_of(&place.try_mount(&[]));
+    assert!(said.contains("No space left") && said.lines().count() == 1, "{said}");
+    assert!(!log.join("segments").exists(), "its segments would fill the disk");
+    let larger = Some("size=200m");
+    mount(Some("none"), &log, Some("tmpfs"), MsFlags::MS_REMOUNT, larger).expect("larger");
+    assert!(place.mount(&[]));
+    place.umount();
+}
+
+#[test]
 fn mount__values_that_cannot_be_are_refused_with_what_works() {
     let Some(place) = StagingPlace::new() else { return };
     for (words, status, part) in [

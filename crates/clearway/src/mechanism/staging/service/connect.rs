@@ -42,7 +42,7 @@ impl FromStr for ServerAddress {
         };
         let (host, port) = match place.rsplit_once(':') {
             Some((host, port)) => {
-                let port = port.parse().map_err(|_| format!("'{port}' is not a port"))?;
+                let port = port.parse().map_err(|_| format!("'{port}' is not a port; write HOST[:PORT][:/TREE], or `--local LOG:STORE` for directories of this machine"))?;
                 (host, port)
             }
             None => (place, PORT),
