@@ -114,6 +114,11 @@ impl LogDirectory {
         })
     }
 
+    /// Returns whether `path` has no log, and [`LogDirectory::open`] would make one.
+    pub(crate) fn is_makeable(path: &Path) -> bool {
+        !path.exists() || (!path.join("superblock").exists() && is_free(path).unwrap_or(false))
+    }
+
     /// Opens a file of the log once more.
     ///
     /// # Errors

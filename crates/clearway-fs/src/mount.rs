@@ -184,7 +184,7 @@ pub(crate) fn open_log(
     check_memory(options.memory)?;
     check_store(&options.store)?;
     check_apart(options, directory)?;
-    if !options.log.join("superblock").exists() && options.store.join(STORE_MARK).exists() {
+    if LogDirectory::is_makeable(&options.log) && options.store.join(STORE_MARK).exists() {
         return Err(store_of_another(&options.store));
     }
     let log = LogDirectory::open(&options.log, options.sizes)?;
