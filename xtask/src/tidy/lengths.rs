@@ -1,4 +1,4 @@
-//! Files and functions stay short; what is long already may shrink, never grow.
+//! Files and functions stay short; what is long already may shrink, never grow. So do documents.
 //!
 //! # Source
 //! The marks are those of `CONTRIBUTING.md`: well-kept Rust systems have a median function of 4 to
@@ -16,9 +16,32 @@ pub(super) const FILE_LINES_MAX: usize = 800;
 /// Lines past which a function needs an entry in the ratchet.
 pub(super) const FUNCTION_LINES_MAX: usize = 70;
 
+/// Words of documents, at most: those of one file, or of a directory's `.md` files together.
+const WORDS_MAX: [(&str, usize); 2] = [("README.md", 1_000), ("docs/", 30_000)];
+
+/// Finds documents that are too long to be read.
+fn long_documents(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (place, most) in WORDS_MAX {
+        let texts = tree.texts(".md").filter(|(path, _)| match place.strip_suffix('/') {
+            Some(_) => path.starts_with(place),
+            None => *path == place,
+        });
+        let words: usize = texts.map(|(_, text)| text.split_whitespace().count()).sum();
+        if words > most {
+            let sentence = format!(
+                "{words} words, {most} is the most; cut what repeats, and move tables of measurements to bench/runs"
+            );
+            found.push(Finding::new(place, 1, sentence));
+        }
+    }
+    found
+}
+
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let ratchet = Ratchet::from_tree(tree);
     let mut found = ratchet.faults();
+    found.extend(long_documents(tree));
     for (subject, line, now) in subjects(tree) {
         let allowed = ratchet.allowed(&subject);
         if now > allowed.unwrap_or(0).max(limit(&subject)) {
@@ -103,6 +126,16 @@ mod tests {
     fn check__seventy_lines_are_a_screen_and_seventy_one_are_refused() {
         assert!(check_with("", &function(70)).is_empty());
         assert_eq!(check_with("", &function(71)).len(), 1);
+    }
+
+    #[test]
+    fn check__documents_have_a_number_of_words_together() {
+        let words = |count: usize| "word ".repeat(count);
+        let found = |files: &[(&str, &str)]| check(&Tree::from_texts(files)).len();
+        let (half, more) = (words(15_000), words(15_001));
+        assert_eq!(found(&[("docs/a.md", &half), ("docs/b.md", &half)]), 0);
+        assert_eq!(found(&[("docs/a.md", &half), ("docs/b.md", &more)]), 1);
+        assert_eq!(found(&[("README.md", &words(1_001)), ("bench/README.md", &half)]), 1);
     }
 
     #[test]
