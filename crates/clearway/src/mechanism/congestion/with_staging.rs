@@ -123,7 +123,7 @@ struct SeatEngines {
 
 #[derive(Debug)]
 enum CallEnd {
-    Client { driver: Driver<CallClient>, made: u64, open: usize },
+    Client { driver: Box<Driver<CallClient>>, made: u64, open: usize },
     Server(Driver<CallServer>),
 }
 
@@ -444,7 +444,7 @@ impl StagingSeat {
         let calls = match self.need.part {
             StagingPart::Client(server) => {
                 let driver = Driver::boot_lean(CallClient::new(server, &config), now, 0);
-                CallEnd::Client { driver, made: 0, open: 0 }
+                CallEnd::Client { driver: Box::new(driver), made: 0, open: 0 }
             }
             StagingPart::Server => {
                 let server = CallServer::new(memory.rank, self.need.ranks, &config);
