@@ -124,7 +124,7 @@ struct SeatEngines {
 #[derive(Debug)]
 enum CallEnd {
     Client { driver: Box<Driver<CallClient>>, made: u64, open: usize },
-    Server(Driver<CallServer>),
+    Server(Box<Driver<CallServer>>),
 }
 
 impl StagingMemory {
@@ -448,7 +448,7 @@ impl StagingSeat {
             }
             StagingPart::Server => {
                 let server = CallServer::new(memory.rank, self.need.ranks, &config);
-                CallEnd::Server(Driver::boot_lean(server, now, 0))
+                CallEnd::Server(Box::new(Driver::boot_lean(server, now, 0)))
             }
         };
         Some(Box::new(SeatEngines {
