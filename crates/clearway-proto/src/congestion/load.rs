@@ -107,8 +107,8 @@ impl ActiveLoad {
                 busy: Nanos(BURN_PERIOD.0 / 100 * u64::from(*percent).min(100)),
                 next: begin,
             },
-            // The engine that runs beside this one does the cast.
-            LoadKind::Cast(_) => LoadWork::Flows(Vec::new()),
+            // Engines that run beside this one do these.
+            LoadKind::Cast(_) | LoadKind::Staging(_) => LoadWork::Flows(Vec::new()),
             LoadKind::Flows(flows) => LoadWork::Flows(
                 flows
                     .iter()

@@ -56,7 +56,7 @@ pub use program::{Figure, NetworkSharing, ProgramEvidence, RunPairs, judge_progr
 pub use record::{LoadSeries, MarkCount, Metric, PhaseRecord, SentSeries, Series, SliceBytes};
 pub use task::{
     BroadcastLoad, BroadcastLoadAlgorithm, Burst, CongestorKind, Flow, FlowStyle, LoadKind,
-    LoadTask, Phase, UnknownPattern, VictimKind, VictimTask,
+    LoadTask, Phase, StagingLoad, StagingPace, UnknownPattern, VictimKind, VictimTask,
 };
 pub use verdict::{
     LimitingFactor, NetworkOutcome, NullEvidence, Rules, Verdict, VictimEvidence, judge,

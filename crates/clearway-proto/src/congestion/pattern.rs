@@ -18,6 +18,7 @@ use crate::base::{BitsPerSec, Bytes, Class, Nanos, Rank, children};
 use super::plan::TrafficStream;
 use super::task::{
     BroadcastLoad, BroadcastLoadAlgorithm, Burst, CongestorKind, Flow, FlowStyle, LoadKind,
+    StagingLoad, StagingPace,
 };
 
 /// Bytes of one congestor message (GPCNeT).
@@ -107,6 +108,18 @@ impl CongestorKind {
             Self::Cast => cast(BroadcastLoadAlgorithm::Multicast),
             Self::CastChain => cast(BroadcastLoadAlgorithm::Chain),
             Self::CastTree => cast(BroadcastLoadAlgorithm::Tree),
+            // What a mount writes has no schedule: its lanes find out what the network carries.
+            Self::Staging | Self::StagingYield => {
+                let pace = match self {
+                    Self::StagingYield => StagingPace::Server { probes: Class::LowLatency },
+                    _ => StagingPace::Lanes,
+                };
+                let highest = group.iter().max().map_or(0, |rank| rank.0);
+                // One size for most draws: memory is for ranks by their number.
+                let ranks = (highest + 1).next_power_of_two();
+                let rate = pressure.host_rate;
+                Some(LoadKind::Staging(StagingLoad { server: target, ranks, rate, pace }))
+            }
             Self::Permutation => {
                 flow(vec![group[(place + 1) % group.len()]], FlowStyle::Push, full, None)
             }
@@ -126,6 +139,10 @@ impl LoadKind {
         let flows = match self {
             Self::Flows(flows) => flows,
             Self::Cast(cast) => return cast.streams(me),
+            Self::Staging(staging) if staging.server == me => return Vec::new(),
+            Self::Staging(StagingLoad { server, rate, .. }) => {
+                return vec![TrafficStream::single(me, *server, *rate)];
+            }
             Self::Burn { .. } => return Vec::new(),
         };
         let mut streams = Vec::new();
@@ -242,6 +259,17 @@ mod tests {
             panic!()
         };
         assert_eq!(puts[0].window, Some(PUT_WINDOW));
+    }
+
+    #[test]
+    fn staging__every_client_may_fill_its_own_link_and_the_server_sends_nothing() {
+        let all = streams(CongestorKind::Staging);
+        assert_eq!(all.len(), 3);
+        assert!(
+            all.iter().all(|it| it.to == [Rank(5)]
+                && it.from != Rank(5)
+                && it.rate == PRESSURE.host_rate)
+        );
     }
 
     #[test]

@@ -95,6 +95,10 @@ pub enum CongestorKind {
     CastChain,
     /// The same down a tree.
     CastTree,
+    /// Clients of a staging server write a checkpoint to the first of the group.
+    Staging,
+    /// The same at the pace that the server sets, to spare others.
+    StagingYield,
     /// A program of the user's, which ranks do not run themselves.
     Program,
     /// No traffic, but processors kept busy: shows what the processors' share of a latency is.
@@ -105,7 +109,7 @@ pub enum CongestorKind {
 
 impl CongestorKind {
     /// All patterns, in the order of reports.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Alltoall,
         Self::Incast,
         Self::PutIncast,
@@ -116,6 +120,8 @@ impl CongestorKind {
         Self::Cast,
         Self::CastChain,
         Self::CastTree,
+        Self::Staging,
+        Self::StagingYield,
         Self::Program,
         Self::CpuOnly,
         Self::None,
@@ -134,6 +140,8 @@ impl CongestorKind {
             Self::Cast => "cast",
             Self::CastChain => "cast-chain",
             Self::CastTree => "cast-tree",
+            Self::Staging => "staging",
+            Self::StagingYield => "staging-yield",
             Self::Program => "program",
             Self::CpuOnly => "cpu-only",
             Self::None => "none",
@@ -264,6 +272,34 @@ pub enum LoadKind {
     },
     /// Membership in a broadcast, whose engine runs beside this one.
     Cast(BroadcastLoad),
+    /// A part in writing a checkpoint to a staging server, whose engines run beside this one.
+    Staging(StagingLoad),
+}
+
+/// Clients that write to a staging server as mounts do, as fast as its lanes carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StagingLoad {
+    /// The server; everybody else with this load is its client.
+    pub server: Rank,
+    /// More than the highest number of a rank of this load, a power of two.
+    pub ranks: u32,
+    /// What a client's link carries, and the server's.
+    pub rate: BitsPerSec,
+    /// Who sets the pace.
+    pub pace: StagingPace,
+}
+
+/// Who sets the pace of the clients of a [`StagingLoad`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StagingPace {
+    /// Their lanes alone.
+    Lanes,
+    /// The server, by probes of this class: it slows clients down when they delay these.
+    Server {
+        /// The class.
+        probes: Class,
+    },
 }
 
 /// A broadcast that loads: one object after the other, as long as the load lasts.

@@ -266,7 +266,7 @@ pub(crate) struct BenchFlags {
     #[arg(long, value_delimiter = ',')]
     pub(crate) victims: Vec<VictimKind>,
     /// Loading patterns: alltoall, incast, put-incast, get-broadcast, permutation, burst, gpcnet,
-    /// cast, cast-chain, cast-tree, cpu-only, none [default: incast].
+    /// cast, cast-chain, cast-tree, staging, staging-yield, cpu-only, none [default: incast].
     #[arg(long, value_delimiter = ',')]
     pub(crate) congestors: Vec<CongestorKind>,
     /// Queues at every port, the judged one last: fifo, strict, weighted, vlarb [default:

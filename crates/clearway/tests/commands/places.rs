@@ -19,6 +19,9 @@ const PRESET: &str = "[fabric]\npreset = \"edr\"\nnodes = 8\n";
 
 /// The shortest windows that a laboratory can judge, in one queue, whose congestion harms victims.
 const CONGESTION: &str = "[congestion]\nqueues = [\"fifo\"]\nisolated = \"1.2s\"\ncongested = \"1.2s\"\nnull-control = \"skip\"\n";
+/// Mounts that write to a server, held back by nothing and by the server.
+const STAGED: &str = "[congestion]\nvictims = [\"allreduce\"]\ncongestors = [\"staging\", \"staging-yield\"]\nqueues = [\"fifo\"]\n\
+                      isolated = \"1.2s\"\ncongested = \"1.2s\"\nnull-control = \"skip\"\n";
 /// The same where windows are those of the machine.
 const MACHINE: &str = "[congestion]\nnull-control = \"skip\"\n";
 const IMPACT: &str = "congestion_impact_factor";
@@ -74,6 +77,11 @@ fn run(place: &str, tables: &[&str], figure: &str, codes: &[i32]) {
 #[test]
 fn congestion__a_topology_on_the_simulator() {
     run("sim", &[TOPOLOGY, CONGESTION], IMPACT, CONGESTED);
+}
+
+#[test]
+fn congestion__staging_on_the_simulator() {
+    run("sim", &[TOPOLOGY, STAGED], IMPACT, JUDGED);
 }
 
 #[test]

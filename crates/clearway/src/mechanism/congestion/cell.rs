@@ -7,7 +7,7 @@ use std::fmt;
 use clearway_proto::base::{BitsPerSec, Nanos, Rank};
 use clearway_proto::congestion::{
     CongestorKind, Draw, LinkId, LoadIntensity, LoadKind, LoadTask, Metric, NetworkLayout,
-    TrafficStream, VictimKind, VictimTask, max_min_fair, offered_loads,
+    StagingPace, TrafficStream, VictimKind, VictimTask, max_min_fair, offered_loads,
 };
 
 use super::windows::Windows;
@@ -94,6 +94,11 @@ impl Cell<'_> {
             // A member of another draw must not hear this one.
             cast.group += (self.draw.number as usize * self.draw.groups.len()) as u16;
             cast.control = requested_class(self.case.queue, cast.control);
+        }
+        if let LoadKind::Staging(staging) = &mut kind
+            && let StagingPace::Server { probes } = &mut staging.pace
+        {
+            *probes = requested_class(self.case.queue, *probes);
         }
         kind
     }

@@ -11,6 +11,7 @@
 mod calibration;
 mod cell;
 pub(crate) mod coordinator;
+mod effect_wire;
 mod evidence;
 mod figures;
 mod judgement;
@@ -27,8 +28,10 @@ pub(crate) mod shares;
 mod shares_section;
 mod simulated;
 mod slowest;
+mod staging_pace;
 pub(crate) mod windows;
 pub(crate) mod with_cast;
+pub(crate) mod with_staging;
 
 pub(crate) use calibration::small_messages;
 pub(crate) use phases::PhaseRunner;

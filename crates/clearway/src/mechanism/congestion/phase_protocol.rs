@@ -1,5 +1,5 @@
-//! One rank of the congestion test: the engine, and beside it that of broadcasts, phase after
-//! phase.
+//! One rank of the congestion test: the engine, and beside it those of broadcasts and of staging,
+//! phase after phase.
 
 use anyhow::Result;
 use clearway_proto::base::RandomKey;
@@ -8,7 +8,7 @@ use clearway_proto::wire::{SHORT_HEAD, Wire};
 use clearway_runtime::clock;
 use clearway_wires::WireNeeds;
 
-use super::with_cast::TestWithCast;
+use super::with_staging::TestWithStaging;
 use crate::run::exit::Exit;
 use crate::run::rank_process::RankContext;
 use crate::run::session::Protocol;
@@ -28,11 +28,11 @@ impl Protocol for CongestionProtocol {
 pub(crate) fn serve(end: RankContext) -> Result<Exit> {
     task::serve::<CongestionProtocol, _>(end, |wire, seed| {
         let body_max = wire.capabilities().body_beside(SHORT_HEAD) as u32;
-        TestWithCast::new(wire, body_max, RandomKey::new(seed))
+        TestWithStaging::new(wire, body_max, RandomKey::new(seed))
     })
 }
 
-impl TaskEngine for TestWithCast {
+impl TaskEngine for TestWithStaging {
     type Record = PhaseRecord;
 
     fn prepare(&mut self, wire: &mut dyn Wire) -> Result<()> {

@@ -325,6 +325,10 @@ impl Section for CongestionSection {
         if self.congestors.iter().any(|kind| kind.casts()) {
             within("congestor-groups of broadcasts", self.congestor_groups, 1, CASTS_MAX)?;
         }
+        let stages = |kind| matches!(kind, CongestorKind::Staging | CongestorKind::StagingYield);
+        if self.congestors.iter().copied().any(stages) && self.congestor_class == Class::Control {
+            return Err("congestor-class of staging is control; the other classes work".to_owned());
+        }
         let key = RandomKey::new(0);
         let draw = Draw::new(&*fabric.layout(key)?, &self.request(), key, 0);
         draw.map(drop).map_err(|error| match error {

@@ -28,7 +28,7 @@ use super::phases::{PhasePlan, PhaseResult};
 use super::replay::{PhaseReplay, victims};
 use super::slowest;
 use super::windows::Windows;
-use super::with_cast::TestWithCast;
+use super::with_staging::TestWithStaging;
 use crate::report::model::{Labels, SlowMessage, Slowest};
 use crate::run::venue::{AdjustMachine, CounterReading, SimMachine, SimVenue};
 
@@ -97,7 +97,7 @@ fn world(
     key: RandomKey,
     options: FabricOptions,
     orders: &[Phase],
-) -> Result<World<TestWithCast, fabric::Fabric>> {
+) -> Result<World<TestWithStaging, fabric::Fabric>> {
     let carrier = machine.carrier(key, options);
     // What victims look at must be there.
     let looks =
@@ -108,7 +108,7 @@ fn world(
     let mut refused = None;
     let world = machine.world(carrier, bodies, key, |wire| {
         let Phase { loads, victim, .. } = &orders[wire.rank().index()];
-        let mut engine = TestWithCast::new(wire, body_max(machine), key)
+        let mut engine = TestWithStaging::new(wire, body_max(machine), key)
             .expect("a fresh end has room for a region");
         let prepared = engine.prepare(wire, loads.iter().map(|load| &load.kind), symbol_max);
         let given = victim.as_ref().map_or(Ok(()), |victim| engine.prepare_victim(wire, victim));
@@ -125,7 +125,7 @@ fn start(
     number: u32,
     plan: &PhasePlan<'_>,
     options: FabricOptions,
-) -> Result<World<TestWithCast, fabric::Fabric>> {
+) -> Result<World<TestWithStaging, fabric::Fabric>> {
     let ranks = (0..machine.hosts.len() as u32).map(Rank);
     let orders: Vec<Phase> =
         ranks.clone().map(|rank| plan.orders(rank, number, BEGIN, overhead(machine))).collect();

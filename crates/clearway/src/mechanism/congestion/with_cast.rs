@@ -55,6 +55,7 @@ const ROOM: usize = 64;
 /// Both engines.
 #[derive(Debug)]
 pub(crate) struct TestWithCast {
+    rank: Rank,
     test: congestion::CongestionNode,
     cast_memory: Option<CastMemory>,
     /// How much memory victims were given.
@@ -118,6 +119,7 @@ impl TestWithCast {
         });
         let out = Out::with_limit(EFFECTS);
         Ok(Self {
+            rank: wire.rank(),
             test,
             cast_memory: None,
             memory: Bytes(0),
@@ -126,6 +128,11 @@ impl TestWithCast {
             left: Vec::new(),
             out,
         })
+    }
+
+    /// Returns this rank.
+    pub(crate) const fn rank(&self) -> Rank {
+        self.rank
     }
 
     /// Gets from `wire` what `loads` need; a symbol is no longer than `symbol_max`.
@@ -343,7 +350,7 @@ impl TestWithCast {
 const fn cast_of(kind: &LoadKind) -> Option<&BroadcastLoad> {
     match kind {
         LoadKind::Cast(cast) => Some(cast),
-        LoadKind::Flows(_) | LoadKind::Burn { .. } => None,
+        LoadKind::Flows(_) | LoadKind::Burn { .. } | LoadKind::Staging(_) => None,
     }
 }
 
