@@ -108,8 +108,9 @@ pub(super) struct CombiningFile {
     turn: Mutex<()>,
 }
 
+/// Returns whether two ranges share a byte; an empty one shares none.
 fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
+    one.start.max(other.start) < one.end.min(other.end)
 }
 
 impl CombiningFile {
@@ -151,15 +152,22 @@ impl CombiningFile {
         state
     }
 
-    /// Writes what is held to the page cache.
-    fn flush(&self, state: &mut CombinedState) -> io::Result<()> {
-        if state.held.length == 0 {
-            return Ok(());
+    /// Writes what is held to the page cache, behind a sync that writes the same place.
+    fn flush<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, CombinedState>,
+    ) -> io::Result<MutexGuard<'a, CombinedState>> {
+        // Others may change it while this waits.
+        while overlap(&state.writing, &state.held.range()) {
+            let held = state.held.range();
+            state = self.settled(state, &held);
         }
-        state.is_dirty = true;
-        write_all(&self.file, state.held.bytes(), state.held.at)?;
-        state.held.length = 0;
-        Ok(())
+        if state.held.length > 0 {
+            state.is_dirty = true;
+            write_all(&self.file, state.held.bytes(), state.held.at)?;
+            state.held.length = 0;
+        }
+        Ok(state)
     }
 
     /// Makes `held` durable, and what the page cache has, if it may have something.
@@ -195,8 +203,8 @@ impl FileDevice for CombiningFile {
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
         let range = at..at.saturating_add(bytes.len() as u64);
         let mut state = self.settled(self.state(), &range);
-        if overlap(&state.held.range(), &range) {
-            self.flush(&mut state)?;
+        while overlap(&state.held.range(), &range) {
+            state = self.settled(self.flush(state)?, &range);
         }
         drop(state);
         FileExt::read_at(&self.file, bytes, at)
@@ -205,12 +213,14 @@ impl FileDevice for CombiningFile {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
         let range = at..at.saturating_add(bytes.len() as u64);
         let mut state = self.settled(self.state(), &range);
-        if state.held.take(bytes, at) {
-            return Ok(bytes.len());
-        }
-        self.flush(&mut state)?;
-        if state.held.take(bytes, at) {
-            return Ok(bytes.len());
+        loop {
+            if state.held.take(bytes, at) {
+                return Ok(bytes.len());
+            }
+            if state.held.length == 0 {
+                break;
+            }
+            state = self.settled(self.flush(state)?, &range);
         }
         drop(state);
         let written = FileExt::write_at(&self.file, bytes, at);
@@ -344,6 +354,32 @@ mod tests {
             }
             file.sync().expect("synced");
             assert!(std::fs::read(&name.0).expect("read") == model);
+        }
+    }
+
+    /// A sync still writes the earlier bytes of a place when the later ones leave the buffer.
+    #[test]
+    fn write_at__later_bytes_of_a_place_are_not_overtaken_by_a_sync_of_earlier_ones() {
+        let name = TestFile::new();
+        for file in combining(&name) {
+            std::fs::write(&name.0, vec![0; 1 << 20]).expect("written");
+            let is_over = std::sync::atomic::AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        file.sync().expect("synced");
+                    }
+                });
+                for value in 0..300_u32 {
+                    write_all(&file, &[value as u8; 4096], 0).expect("written");
+                    // It lies elsewhere, so the first one is not held any more.
+                    write_all(&file, &[value as u8; 4096], 65_536).expect("written");
+                    let mut bytes = [0; 4096];
+                    file.read_at(&mut bytes, 0).expect("read");
+                    assert_eq!(bytes, [value as u8; 4096], "{value}");
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
         }
     }
 
