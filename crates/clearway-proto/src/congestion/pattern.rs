@@ -108,17 +108,10 @@ impl CongestorKind {
             Self::Cast => cast(BroadcastLoadAlgorithm::Multicast),
             Self::CastChain => cast(BroadcastLoadAlgorithm::Chain),
             Self::CastTree => cast(BroadcastLoadAlgorithm::Tree),
-            // What a mount writes has no schedule: its lanes find out what the network carries.
-            Self::Staging | Self::StagingYield => {
-                let pace = match self {
-                    Self::StagingYield => StagingPace::Server { probes: Class::LowLatency },
-                    _ => StagingPace::Lanes,
-                };
-                let highest = group.iter().max().map_or(0, |rank| rank.0);
-                // One size for most draws: memory is for ranks by their number.
-                let ranks = (highest + 1).next_power_of_two();
-                let rate = pressure.host_rate;
-                Some(LoadKind::Staging(StagingLoad { server: target, ranks, rate, pace }))
+            Self::Staging => Some(staging_load(group, pressure, StagingPace::Lanes)),
+            Self::StagingYield => {
+                let pace = StagingPace::Server { probes: Class::LowLatency };
+                Some(staging_load(group, pressure, pace))
             }
             Self::Permutation => {
                 flow(vec![group[(place + 1) % group.len()]], FlowStyle::Push, full, None)
@@ -130,6 +123,15 @@ impl CongestorKind {
             }
         }
     }
+}
+
+/// Returns the load of mounts that write to the first rank of `group`. It has no schedule: lanes find
+/// out what the network carries.
+fn staging_load(group: &[Rank], pressure: LoadIntensity, pace: StagingPace) -> LoadKind {
+    let highest = group.iter().max().map_or(0, |rank| rank.0);
+    // One size for most draws: memory is for ranks by their number.
+    let ranks = (highest + 1).next_power_of_two();
+    LoadKind::Staging(StagingLoad { server: group[0], ranks, rate: pressure.host_rate, pace })
 }
 
 impl LoadKind {

@@ -279,17 +279,17 @@ pub enum LoadKind {
 /// Clients that write to a staging server as mounts do, as fast as its lanes carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StagingLoad {
-    /// The server; everybody else with this load is its client.
+    /// The server; all others with this load are its clients.
     pub server: Rank,
     /// More than the highest number of a rank of this load, a power of two.
     pub ranks: u32,
     /// What a client's link carries, and the server's.
     pub rate: BitsPerSec,
-    /// Who sets the pace.
+    /// What sets the pace.
     pub pace: StagingPace,
 }
 
-/// Who sets the pace of the clients of a [`StagingLoad`].
+/// What sets the pace of the clients of a [`StagingLoad`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StagingPace {
