@@ -45,8 +45,8 @@ pub struct LogInspection {
     pub has_torn_tail: bool,
     /// Whether bytes behind the last group are no group: a crash tore one, or it was damaged.
     pub has_unknown_tail: bool,
-    /// Segments with another length than the others; the next mount sets it.
-    pub segments_resized: Vec<u64>,
+    /// Segments that are shorter than the others.
+    pub segments_short: Vec<u64>,
     /// Copies of the superblock that are damaged or cut short; the other one is used.
     pub superblocks_damaged: u32,
     /// Snapshots that are damaged or not whole; the groups that they cover are used.
@@ -70,7 +70,7 @@ impl LogInspection {
     pub fn is_clean(&self) -> bool {
         !self.has_torn_tail
             && !self.has_unknown_tail
-            && self.segments_resized.is_empty()
+            && self.segments_short.is_empty()
             && self.superblocks_damaged == 0
             && self.snapshots_damaged == 0
             && self.refused.is_none()
@@ -106,7 +106,7 @@ pub fn inspect(path: &Path) -> Result<LogInspection, FsError> {
         snapshot_group: 0,
         has_torn_tail: false,
         has_unknown_tail: false,
-        segments_resized: files.segments.misfits.iter().map(|(at, _)| *at as u64).collect(),
+        segments_short: files.segments.short.iter().map(|(at, _)| *at as u64).collect(),
         superblocks_damaged: 0,
         snapshots_damaged: 0,
         refused: None,

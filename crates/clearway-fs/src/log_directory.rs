@@ -99,11 +99,6 @@ impl LogDirectory {
         }
         let open = |name: &str| open_file(&path.join(name), LogAccess::Write);
         let segments = LogSegments::open(path, LogAccess::Write)?;
-        for (number, _) in &segments.misfits {
-            let file = &segments.files[*number];
-            let resized = file.set_len(segments.size).and_then(|()| reserve(file, segments.size));
-            resized.map_err(FsError::at("cannot set the length of a segment of", path))?;
-        }
         Ok(Self {
             superblock: open("superblock")?,
             snapshots: [open("snapshot-0")?, open("snapshot-1")?],
@@ -116,7 +111,9 @@ impl LogDirectory {
 
     /// Returns whether `path` has no log, and [`LogDirectory::open`] would make one.
     pub(crate) fn is_makeable(path: &Path) -> bool {
-        !path.exists() || (!path.join("superblock").exists() && is_free(path).unwrap_or(false))
+        let superblock = path.join("superblock");
+        let has_log = superblock.exists() && !is_blank(&superblock).unwrap_or(false);
+        !has_log && (!path.exists() || superblock.exists() || is_free(path).unwrap_or(false))
     }
 
     /// Opens a file of the log once more.
@@ -158,8 +155,8 @@ pub(crate) struct LogSegments {
     pub(crate) files: Vec<File>,
     /// Bytes of each: what most of them have.
     pub(crate) size: u64,
-    /// Segments with another length, and that length.
-    pub(crate) misfits: Vec<(usize, u64)>,
+    /// Segments that are shorter, and their lengths. A longer one does no harm.
+    pub(crate) short: Vec<(usize, u64)>,
 }
 
 impl LogSegments {
@@ -181,10 +178,11 @@ impl LogSegments {
         let files: Vec<File> = opened.collect::<Result<_, _>>()?;
         let lengths = files.iter().map(|file| Ok(file.metadata()?.len()));
         let lengths: Vec<u64> = lengths.collect::<io::Result<_>>().map_err(wrong())?;
-        let having = |length: &u64| lengths.iter().filter(|other| *other == length).count();
-        let size = lengths.iter().copied().max_by_key(having).unwrap_or(0);
-        let misfits = lengths.into_iter().enumerate().filter(|(_, length)| *length != size);
-        Ok(Self { size, misfits: misfits.collect(), files })
+        let votes = |length: &u64| lengths.iter().filter(|other| *other == length).count();
+        let size = lengths.iter().copied().max_by_key(|length| (votes(length), *length));
+        let size = size.unwrap_or(0);
+        let short = lengths.into_iter().enumerate().filter(|(_, length)| *length < size);
+        Ok(Self { size, short: short.collect(), files })
     }
 }
 
@@ -354,7 +352,7 @@ fn make_file(path: &Path, length: u64) -> Result<(), FsError> {
 }
 
 /// Gives a file `length` bytes that are really there.
-fn reserve(file: &File, length: u64) -> io::Result<()> {
+pub(crate) fn reserve(file: &File, length: u64) -> io::Result<()> {
     match fallocate(file, FallocateFlags::empty(), 0, length) {
         // Where the file system cannot promise it, a full disk is an error of a later write.
         Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(length),
@@ -408,22 +406,28 @@ mod tests {
     }
 
     #[test]
-    fn open__segments_get_their_length_again_and_other_files_are_left_out() {
+    fn open__most_segments_say_their_length_and_nothing_is_cut_off() {
         let directory = TestDirectory::new();
         let path = directory.path().join("log");
         let log = LogDirectory::open(&path, SIZES).expect("a new log");
         log.superblock.write_all_at(b"x", 0).expect("written");
-        log.segments.files[0].set_len((16 << 20) + 1).expect("longer");
-        log.segments.files[2].set_len(5).expect("shorter");
+        let set = |lengths: [u64; 4]| {
+            let files = log.segments.files.iter().zip(lengths);
+            files.for_each(|(file, length)| file.set_len(length).expect("resized"));
+        };
         fs::write(path.join("segments/notes.txt"), "mine").expect("written");
-        let read = LogSegments::open(&path, LogAccess::Read).expect("opened");
-        assert_eq!((read.files.len(), read.size), (4, 16 << 20));
-        assert_eq!(read.misfits, [(0, (16 << 20) + 1), (2, 5)]);
-        drop(log);
-        let log = open_log(&path, SIZES).expect("a log");
-        assert_eq!(log.segments.misfits, read.misfits);
-        let lengths = log.segments.files.iter().map(|file| file.metadata().expect("there").len());
-        assert_eq!(lengths.collect::<Vec<_>>(), [16 << 20; 4]);
+        const WHOLE: u64 = 16 << 20;
+        for (lengths, short) in [
+            ([WHOLE + 1, WHOLE, 5, WHOLE], vec![(2, 5)]),
+            ([0, WHOLE, 0, WHOLE], vec![(0, 0), (2, 0)]),
+        ] {
+            set(lengths);
+            let segments = LogSegments::open(&path, LogAccess::Write).expect("opened");
+            assert_eq!((segments.files.len(), segments.size), (4, WHOLE));
+            assert_eq!(segments.short, short);
+            let kept = segments.files.iter().map(|file| file.metadata().expect("there").len());
+            assert_eq!(kept.collect::<Vec<_>>(), lengths);
+        }
     }
 
     #[test]

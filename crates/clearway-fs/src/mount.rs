@@ -28,7 +28,7 @@ use crate::FsError;
 use crate::classes::ClassRule;
 use crate::engine::{Core, Engine, Held, OrphanPolicy};
 use crate::kernel::{KernelSession, KernelUnmounter};
-use crate::log_directory::{LogDirectory, LogSizes};
+use crate::log_directory::{LogDirectory, LogSizes, reserve};
 use crate::machine_memory::machine_memory;
 use crate::names::STORE_MARK;
 use crate::server::ControlServer;
@@ -109,8 +109,7 @@ impl Unmounter {
     /// # Errors
     /// The system's; the mount stays.
     pub fn unmount(&self) -> io::Result<()> {
-        let mut unmounter = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        retry_busy(BUSY_LOOKS, || thread::sleep(BUSY_LOOK_EVERY), || unmounter.unmount())
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).unmount()
     }
 }
 
@@ -188,15 +187,16 @@ pub(crate) fn open_log(
         return Err(store_of_another(&options.store));
     }
     let log = LogDirectory::open(&options.log, options.sizes)?;
-    for (number, length) in &log.segments.misfits {
-        reporter(&format!(
-            "segment {number} of the log had {length} bytes, and has {} again; bytes that it lost are zeros",
-            log.segments.size
-        ));
-    }
-    let is_new = log.is_new;
+    let (is_new, size, short) = (log.is_new, log.segments.size, log.segments.short.clone());
     let (engine, thread) =
         Engine::open(log, options.sizes, options.memory, orphans, Arc::clone(reporter))?;
+    for (number, length) in short {
+        reporter(&format!(
+            "segment {number} of the log had {length} of {size} bytes, and gets them again; bytes that it lost are damaged"
+        ));
+        // Without room on the disk, a write there fails later.
+        let _ = engine.segments.get(number).map(|segment| reserve(segment, size));
+    }
     engine.look(|core| core.shares = options.shares);
     let drained = mark_store(&engine, &options.store).and_then(|()| {
         let (store, log) = (absolute(&options.store), absolute(&options.log));

@@ -57,7 +57,7 @@ impl Core {
         let (state, space) = self.state_and_space();
         if let Some(content) = state.tree().content(inode).filter(|it| it.drained() == drained) {
             // Programs take a file without any for one hole, and do not read it.
-            space.set(inode, content, bytes.max(1) + content.logged());
+            space.set(inode, content, bytes.max(1).saturating_add(content.logged()));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A mounted file system, local or of a server: how it is mounted, and how its requests are taken.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clearway_proto::staging::InodeId;
@@ -10,6 +10,7 @@ use fuser::{Config, InitFlags, KernelConfig, MountOption, Session, SessionACL, S
 use super::KernelAdaptor;
 use super::remote::RemoteAdaptor;
 use crate::engine::Engine;
+use crate::mount::absolute;
 use crate::network::RemoteFiles;
 
 /// Bytes of the longest write and read: 256 pages, what the kernel sends without a changed limit.
@@ -58,7 +59,10 @@ fn session_config(source: &str) -> Config {
 }
 
 /// A mounted file system whose requests nobody takes yet.
-pub(crate) struct KernelSession(MountedKind);
+pub(crate) struct KernelSession {
+    kind: MountedKind,
+    directory: PathBuf,
+}
 
 enum MountedKind {
     Local(Session<KernelAdaptor>),
@@ -66,12 +70,27 @@ enum MountedKind {
 }
 
 /// Unmounts from another thread.
-pub(crate) struct KernelUnmounter(SessionUnmounter);
+pub(crate) struct KernelUnmounter {
+    session: SessionUnmounter,
+    directory: PathBuf,
+    /// The session gave up.
+    was_busy: bool,
+}
 
 impl KernelUnmounter {
     /// Unmounts; requests end, and then [`KernelSession::run`].
+    ///
+    /// # Errors
+    /// The system's: the mount stays.
     pub(crate) fn unmount(&mut self) -> io::Result<()> {
-        self.0.unmount()
+        if !self.was_busy {
+            match self.session.unmount() {
+                // From now on the session does nothing, and reports that it did.
+                Err(why) if why.kind() == io::ErrorKind::ResourceBusy => self.was_busy = true,
+                outcome => return outcome,
+            }
+        }
+        crate::mount::unmount(&self.directory)
     }
 }
 
@@ -84,8 +103,10 @@ impl KernelSession {
         source: &str,
     ) -> io::Result<Self> {
         let adaptor = KernelAdaptor::new(engine, control);
-        Session::new(adaptor, directory, &session_config(source))
-            .map(|session| Self(MountedKind::Local(session)))
+        // Not later: nobody answers questions about the mounted directory yet.
+        let directory = absolute(directory);
+        let session = Session::new(adaptor, &directory, &session_config(source))?;
+        Ok(Self { kind: MountedKind::Local(session), directory })
     }
 
     /// Mounts the directory `root` of a server's tree on `directory`.
@@ -97,21 +118,24 @@ impl KernelSession {
         source: &str,
     ) -> io::Result<Self> {
         let adaptor = RemoteAdaptor::new(files, root, control);
-        Session::new(adaptor, directory, &session_config(source))
-            .map(|session| Self(MountedKind::Remote(session)))
+        // Not later: nobody answers questions about the mounted directory yet.
+        let directory = absolute(directory);
+        let session = Session::new(adaptor, &directory, &session_config(source))?;
+        Ok(Self { kind: MountedKind::Remote(session), directory })
     }
 
     /// Returns what unmounts it.
     pub(crate) fn unmounter(&mut self) -> KernelUnmounter {
-        KernelUnmounter(match &mut self.0 {
+        let session = match &mut self.kind {
             MountedKind::Local(session) => session.unmount_callable(),
             MountedKind::Remote(session) => session.unmount_callable(),
-        })
+        };
+        KernelUnmounter { session, directory: self.directory.clone(), was_busy: false }
     }
 
     /// Takes requests until it is unmounted.
     pub(crate) fn run(self) -> io::Result<()> {
-        match self.0 {
+        match self.kind {
             MountedKind::Local(session) => session.run(),
             MountedKind::Remote(session) => session.run(),
         }

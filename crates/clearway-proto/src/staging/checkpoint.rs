@@ -4,8 +4,8 @@
 //! A snapshot is taken between two groups, when nothing is in the open one. Its bytes are made at
 //! once, and written when the last group that it covers is durable: a snapshot on disk never knows
 //! more than the log. That doubles the memory of the tree for a while. One that failed is tried again
-//! after [`RETRY_AFTER`]: without a snapshot a full log frees no segment, and takes no call that
-//! could lead to another attempt.
+//! after [`RETRY_AFTER`], and after twice the time before from then on: without a snapshot a full log
+//! frees no segment, and takes no call that could lead to another attempt.
 //!
 //! # Invariants
 //! I1. The file of the snapshot in force is not written to.
@@ -24,8 +24,20 @@ use crate::wire::{Fault, FileKind, Span, Status};
 /// Bytes of a snapshot that are written at a time.
 const SLICE: usize = 64 << 10;
 
-/// How long after one that failed another snapshot is tried.
-pub(super) const RETRY_AFTER: Nanos = Nanos::from_secs(5);
+/// How long after the first one that failed another snapshot is tried, and how long at most after a
+/// later one.
+const RETRY_AFTER: Nanos = Nanos::from_secs(5);
+const RETRY_AFTER_MAX: Nanos = Nanos::from_secs(300);
+
+/// Snapshots that failed since the last one in force.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SnapshotFailure {
+    /// Why the last one failed.
+    pub(super) fault: Fault,
+    retry_at: LocalNs,
+    /// How long that is after the failure.
+    wait: Nanos,
+}
 
 /// A snapshot that is not in force yet.
 #[derive(Debug)]
@@ -54,14 +66,14 @@ impl StagingLog {
 
     /// Returns when a snapshot that failed is tried again.
     pub(super) fn checkpoint_at(&self) -> Option<LocalNs> {
-        let (_, failed_at) = self.snapshot_failed?;
-        self.can_checkpoint().then(|| failed_at + RETRY_AFTER)
+        let retry_at = self.snapshot_failure?.retry_at;
+        self.can_checkpoint().then_some(retry_at)
     }
 
     /// Takes a snapshot if one is wanted and can be taken now.
     pub(super) fn begin_checkpoint(&mut self) {
-        let is_wanted = match self.snapshot_failed {
-            Some((_, at)) => at + RETRY_AFTER <= self.now,
+        let is_wanted = match self.snapshot_failure {
+            Some(SnapshotFailure { retry_at, .. }) => retry_at <= self.now,
             None => {
                 self.since_snapshot >= self.config.snapshot_every.0 || self.waits_for_snapshot()
             }
@@ -112,8 +124,11 @@ impl StagingLog {
     }
 
     fn checkpoint_failed(&mut self, fault: Fault) {
-        let before = self.snapshot_failed.replace((fault, self.now));
-        if before.is_none_or(|(before, _)| before != fault) {
+        let before = self.snapshot_failure;
+        let twice = |before: SnapshotFailure| Nanos(before.wait.0 * 2).min(RETRY_AFTER_MAX);
+        let wait = before.map_or(RETRY_AFTER, twice);
+        self.snapshot_failure = Some(SnapshotFailure { fault, retry_at: self.now + wait, wait });
+        if before.is_none_or(|before| before.fault != fault) {
             self.notify(LogEvent::Notice(LogError::SnapshotFailed(fault)));
         }
     }
@@ -142,7 +157,7 @@ impl StagingLog {
                 self.checkpoint = Checkpoint::Syncing { header };
             }
             Checkpoint::Syncing { header } => {
-                self.snapshot_failed = None;
+                self.snapshot_failure = None;
                 self.covered = (header.end.group, 1 - self.covered.1);
                 self.close_if_due();
                 self.begin_checkpoint();

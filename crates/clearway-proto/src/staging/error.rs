@@ -122,7 +122,7 @@ impl fmt::Display for LogError {
                 write!(f, "the log is stopped: {fault}; what is not durable stays with its clients")
             }
             Self::SnapshotFailed(fault) => {
-                write!(f, "a snapshot of the log was not written: {fault}; the log frees no space until one is; it is tried again every {} s", super::checkpoint::RETRY_AFTER.0 / 1_000_000_000)
+                write!(f, "a snapshot of the log was not written: {fault}; the log frees no space until one is, and tries again")
             }
             Self::ClockBack(by) => write!(f, "the clock stepped back by {by}; times of files stand still"),
         }

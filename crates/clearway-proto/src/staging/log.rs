@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::checkpoint::Checkpoint;
+use super::checkpoint::{Checkpoint, SnapshotFailure};
 use super::commit::{FlyingGroup, OpenGroup, Syncing, Trouble};
 use super::compaction::{Compaction, SegmentUse};
 use super::disk_queue::{DiskJob, DiskQueue};
@@ -105,8 +105,8 @@ pub struct StagingLog {
     pub(super) checkpoint: Checkpoint,
     /// Bytes of groups since the last snapshot was begun.
     pub(super) since_snapshot: u64,
-    /// Why the last snapshot failed, and when.
-    pub(super) snapshot_failed: Option<(Fault, LocalNs)>,
+    /// That the last snapshot failed.
+    pub(super) snapshot_failure: Option<SnapshotFailure>,
 }
 
 impl StagingLog {
@@ -142,7 +142,7 @@ impl StagingLog {
             covered: (GroupNumber(0), 1),
             checkpoint: Checkpoint::None,
             since_snapshot: 0,
-            snapshot_failed: None,
+            snapshot_failure: None,
         }
     }
 
@@ -180,7 +180,7 @@ impl StagingLog {
             segments,
             segments_free,
             segments_retired: retired as u64,
-            snapshot_failed: self.snapshot_failed.map(|(fault, _)| fault),
+            snapshot_failed: self.snapshot_failure.map(|failure| failure.fault),
         }
     }
 

@@ -450,17 +450,19 @@ impl Recovery {
     fn take_first_header(&mut self, segment: u32, bytes: &[u8]) -> RecoveryPhase {
         let place = LogPlace { segment, block: 0 };
         let parsed = GroupHeader::parse(bytes).filter(|(header, _)| self.is_ours(header.log));
+        let is_retired = self.state.retired.contains(&segment);
         match parsed {
-            Some((header, _)) if header.place != place => {
+            Some((header, _)) if header.place.segment != segment && !is_retired => {
                 let from = header.place.segment;
                 self.failed = Some(LogError::Misplaced { segment, from });
             }
-            Some((header, digest)) => {
+            Some((header, digest)) if header.place == place => {
                 self.durable = self.durable.max(header.durable);
                 self.firsts.push((header, digest));
             }
+            Some(_) => self.unknown_firsts.push(segment),
             None if bytes.iter().any(|byte| *byte != 0) => self.unknown_firsts.push(segment),
-            None if self.segment_blocks > 1 && !self.state.retired.contains(&segment) => {
+            None if self.segment_blocks > 1 && !is_retired => {
                 return RecoveryPhase::Probe(LogPlace { segment, block: 1 });
             }
             None => {}
@@ -671,7 +673,8 @@ impl Recovery {
             // A segment that is used again still has what it had before.
             let uses = self.firsts.iter().map(|(first, _)| first.segment_use);
             let is_reused = uses.max().is_some_and(|most| most > u64::from(self.segments));
-            self.report.has_unknown_tail |= !self.unknown_firsts.is_empty();
+            let is_unknown = |segment: &u32| !self.state.retired.contains(segment);
+            self.report.has_unknown_tail |= self.unknown_firsts.iter().any(is_unknown);
             self.report.has_unknown_tail &= !is_reused && matches!(missing, MissingGroup::Header);
             return RecoveryPhase::Over;
         }

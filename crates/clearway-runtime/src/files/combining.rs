@@ -17,7 +17,8 @@
 //!
 //! # Invariants
 //! I1. Bytes whose write returned are found by a read, wherever they are.
-//! I2. A sync that returns well covers all writes that returned before it began.
+//! I2. A sync that returns well covers all writes that returned before it began, except those of an
+//!     earlier sync that failed: their bytes are lost, as those of a failed `fdatasync` are.
 //! I3. Two calls never write the same bytes at once.
 
 use std::fs::File;
@@ -174,14 +175,23 @@ impl CombiningFile {
     fn sync_held(&self, held: &HeldWrites, is_dirty: bool) -> io::Result<()> {
         if let Some(direct) = self.direct.as_ref().filter(|_| !is_dirty && held.length > 0) {
             match write_durably(direct, held.bytes(), held.at) {
-                // The device wants another alignment.
-                Err(why) if Errno::from_io_error(&why) == Some(Errno::INVAL) => {}
+                // The page cache may take what this way does not.
+                Err(why) if is_of_the_way(&why) => {}
                 outcome => return outcome,
             }
         }
         write_all(&self.file, held.bytes(), held.at)?;
         self.file.sync_data()
     }
+}
+
+/// Returns whether an error is one of direct writes, and says nothing about the disk: another
+/// alignment, a call that the system does not have, no memory for it.
+fn is_of_the_way(why: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(why),
+        Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOMEM | Errno::AGAIN)
+    )
 }
 
 /// Writes all of `bytes` so that they are durable when it returns.

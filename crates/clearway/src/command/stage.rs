@@ -355,9 +355,9 @@ fn damage(found: &LogInspection) -> Vec<String> {
                 .to_owned(),
         );
     }
-    for number in &found.segments_resized {
+    for number in &found.segments_short {
         lines.push(format!(
-            "damaged  segment {number} has another length than the others; the next mount sets it"
+            "damaged  segment {number} is shorter than the others; the next mount lengthens it"
         ));
     }
     if found.snapshots_damaged > 0 {

@@ -8,6 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::drained::comes;
 use super::{StagingPlace, error_of, stage, staged};
@@ -58,6 +60,29 @@ fn mount__a_log_that_does_not_fit_on_its_disk_leaves_nothing_there() {
     mount(Some("none"), &log, Some("tmpfs"), MsFlags::MS_REMOUNT, larger).expect("larger");
     assert!(place.mount(&[]));
     place.umount();
+}
+
+/// The first signal finds the mount busy; the library that mounts does nothing at a second attempt.
+#[test]
+fn mount__a_busy_mount_stays_at_a_signal_and_ends_at_a_later_one() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&[]) {
+        return;
+    }
+    let process = place.process.expect("a process");
+    let end = || kill(Pid::from_raw(process as i32), Signal::SIGTERM).expect("a process");
+    let open = File::create(place.on_mount("file")).expect("made");
+    end();
+    let log = place.path("log/mount.log");
+    let said = || fs::read_to_string(&log).unwrap_or_default();
+    assert!(comes(|| said().contains("the mount stays")), "{}", said());
+    fs::write(place.on_mount("other"), "it works").expect("written");
+    drop(open);
+    end();
+    let is_over = || !Path::new(&format!("/proc/{process}/exe")).exists();
+    assert!(comes(is_over), "{}", said());
+    assert_eq!(fs::read_dir(place.path("mnt")).expect("there").count(), 0, "unmounted");
+    place.process = None;
 }
 
 #[test]
