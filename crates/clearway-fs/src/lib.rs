@@ -26,7 +26,6 @@ pub mod inspect;
 
 mod kernel;
 pub mod log_directory;
-pub mod machine_memory;
 pub mod mount;
 mod names;
 pub mod network;

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use clearway_proto::base::Class;
 use clearway_proto::staging::{AttributeSet, InodeId, LogShares};
+use clearway_runtime::machine_memory::machine_memory;
 use rustix::io::Errno;
 
 use crate::FsError;
@@ -29,7 +30,6 @@ use crate::classes::ClassRule;
 use crate::engine::{Core, Engine, Held, OrphanPolicy};
 use crate::kernel::{KernelSession, KernelUnmounter};
 use crate::log_directory::{LogDirectory, LogSizes, reserve};
-use crate::machine_memory::machine_memory;
 use crate::names::STORE_MARK;
 use crate::server::ControlServer;
 use crate::store::{OBJECTS_NAME, StoreOptions, mark_of};
@@ -214,7 +214,7 @@ pub(crate) fn open_log(
     }
 }
 
-/// Checks that writes have memory, and the machine that much.
+/// Checks that `memory` is enough for writes, and not more than the machine has.
 pub(crate) fn check_memory(memory: u64) -> Result<(), FsError> {
     let machine = machine_memory("MemTotal").map_or(u64::MAX, |bytes| bytes.0);
     let limit = if memory < MEMORY_MIN {

@@ -10,9 +10,11 @@
 
 use clearway_proto::base::Bytes;
 
+use crate::machine_memory::machine_memory;
+
 /// Returns how much memory the machine could give, as far as it says.
 pub(super) fn available() -> Option<Bytes> {
-    parse(&std::fs::read_to_string("/proc/meminfo").ok()?)
+    machine_memory("MemAvailable")
 }
 
 /// Returns whether `length` bytes can be had; a machine that does not say is believed to have them.
@@ -20,23 +22,9 @@ pub(super) fn is_there(length: usize) -> bool {
     available().is_none_or(|available| length as u64 <= available.0)
 }
 
-fn parse(text: &str) -> Option<Bytes> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(Bytes(kib.checked_mul(1_024)?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parse__finds_its_line_and_counts_in_kib() {
-        let text = "MemTotal:        8 kB\nMemAvailable:       3 kB\n";
-        assert_eq!(parse(text), Some(Bytes(3_072)));
-        assert_eq!(parse("MemTotal: 8 kB\n"), None);
-        assert_eq!(parse("MemAvailable: 99999999999999999999 kB\n"), None);
-    }
 
     #[test]
     fn is_there__a_page_is_and_a_pebibyte_is_not() {

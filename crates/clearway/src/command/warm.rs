@@ -26,8 +26,8 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use clearway_fs::client::ControlClient;
 use clearway_fs::control::{ControlPath, ControlRequest, ControlResponse, FileKindName, PATHS_MAX};
-use clearway_fs::machine_memory::machine_memory;
 use clearway_proto::base::Bytes;
+use clearway_runtime::machine_memory::machine_memory;
 
 use super::print;
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use clearway_runtime::machine_memory::machine_memory;
+
 use super::RunSpec;
 use super::parameters::parameters;
 use crate::report::model::{Report, ReportHost, ReportScenario};
@@ -34,16 +36,13 @@ pub(crate) fn ended(report: &mut Report) {
 /// Describes this machine.
 fn host() -> ReportHost {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    let memory_kib = read("/proc/meminfo").lines().find_map(|line| {
-        line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    });
     let under_hypervisor = read("/proc/cpuinfo")
         .lines()
         .any(|line| line.starts_with("flags") && line.contains(" hypervisor"));
     ReportHost {
         kernel: read("/proc/sys/kernel/osrelease"),
         cpus: std::thread::available_parallelism().map_or(0, |n| n.get() as u32),
-        memory_bytes: memory_kib.unwrap_or(0) * 1024,
+        memory_bytes: machine_memory("MemTotal").map_or(0, |bytes| bytes.0),
         load_before: load_averages(),
         load_after: None,
         hypervisor: under_hypervisor.then(|| "yes".to_owned()),

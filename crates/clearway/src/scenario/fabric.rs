@@ -85,8 +85,8 @@ pub(crate) enum NodeMap {
     Linear,
     /// Each rank in the next group of a dragonfly, or subtree below the top of a tree.
     Cyclic,
-    /// Rank by rank along the cables, each rank of the second half beside one of the first: as tasks
-    /// that go round the nodes of a job twice.
+    /// Rank by rank along the cables, with each rank of the second half next to one of the first:
+    /// the order of tasks that are dealt to the nodes of a job in two rounds.
     Paired,
 }
 

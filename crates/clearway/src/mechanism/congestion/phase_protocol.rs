@@ -1,5 +1,5 @@
-//! One rank of the congestion test: the engine, and beside it those of broadcasts and of staging,
-//! phase after phase.
+//! Runs one rank of the congestion test phase after phase: its own engine and those of the
+//! broadcasts and the staging that load the network.
 
 use anyhow::Result;
 use clearway_proto::base::RandomKey;

@@ -1,5 +1,5 @@
-//! The congestion test's engines, and beside them those of a staging mount or of its server, over
-//! one wire: for congestors that write a checkpoint.
+//! Runs the engines of the congestion test and those of a staging mount, or of its server, over one
+//! wire: for congestors that write a checkpoint.
 //!
 //! # Model
 //! A client makes calls as a mount makes them for writes: a header and 1 MiB of data, as many calls

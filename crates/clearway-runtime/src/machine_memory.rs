@@ -26,5 +26,10 @@ mod tests {
         assert_eq!(figure_in(text, "HugePages"), None);
         assert_eq!(figure_in(text, "Mem"), None);
         assert_eq!(figure_in(&format!("Mem: {} kB", u64::MAX), "Mem"), None);
+        let text = "MemTotal:        8 kB\nMemAvailable:       3 kB\n";
+        assert_eq!(figure_in(text, "MemAvailable"), Some(Bytes(3_072)));
+        assert_eq!(figure_in("MemTotal: 8 kB\n", "MemAvailable"), None);
+        let text = "MemAvailable: 99999999999999999999 kB\n";
+        assert_eq!(figure_in(text, "MemAvailable"), None);
     }
 }
