@@ -61,8 +61,8 @@ pub(crate) enum QosCommand {
         /// Compare the answers in this directory, which --record filled; ask no port.
         #[arg(long, value_name = "DIR", conflicts_with_all = ["record", "ibsim"])]
         recorded: Option<PathBuf>,
-        /// Write the answers of smpquery and saquery into this existing directory [default: keep
-        /// none].
+        /// Write the answers of smpquery and saquery into this directory, and make it if it is
+        /// missing [default: keep none].
         #[arg(long, value_name = "DIR")]
         record: Option<PathBuf>,
         /// Leave out the high limit, which ibsim does not simulate.
