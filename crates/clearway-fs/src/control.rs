@@ -278,6 +278,22 @@ pub struct MountStatus {
     pub syncs: Histogram,
     /// Why the log takes no more changes; none while it does.
     pub stopped: Option<String>,
+    /// The pace of a server's mounts, if it sets one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace: Option<PaceStatus>,
+}
+
+/// The pace that a server sets its mounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PaceStatus {
+    /// The rate of the link in bits a second.
+    pub link: u64,
+    /// The rate that the mounts share.
+    pub rate: u64,
+    /// By how many thousandths small messages were slower while mounts sent, at the last decision.
+    pub excess_permille: u32,
+    /// The part of the rate that only the floor needs.
+    pub for_floor: u64,
 }
 
 /// How the drain of a mount is.

@@ -128,7 +128,7 @@ impl Mounted {
             store: absolute(&options.store),
             directory: absolute(directory),
         };
-        let outcome = ControlServer::open(&engine, names).and_then(|control| {
+        let outcome = ControlServer::open(&engine, names, None).and_then(|control| {
             let source = format!("{}:{}", options.log.display(), options.store.display());
             let session =
                 KernelSession::mount(Arc::clone(&engine), directory, control.path(), &source);

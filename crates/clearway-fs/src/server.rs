@@ -32,6 +32,7 @@ use crate::engine::{ChangeSource, Core, CoreCounts, DrainCondition, Engine};
 use crate::log_directory::CONTROL_NAME;
 use crate::mount::MountNames;
 use crate::names::NodeType;
+use crate::network::MountPacing;
 use crate::network::User;
 use crate::stored;
 
@@ -58,6 +59,7 @@ impl StatusReader {
 struct ServerShared {
     engine: Arc<Engine>,
     names: MountNames,
+    pacing: Option<Arc<MountPacing>>,
     places: RequestSlots,
 }
 
@@ -114,11 +116,15 @@ impl ControlServer {
     ///
     /// # Errors
     /// [`FsError::Place`].
-    pub(crate) fn open(engine: &Arc<Engine>, names: MountNames) -> Result<Self, FsError> {
+    pub(crate) fn open(
+        engine: &Arc<Engine>,
+        names: MountNames,
+        pacing: Option<Arc<MountPacing>>,
+    ) -> Result<Self, FsError> {
         let path = names.log.join(CONTROL_NAME);
         let places = RequestSlots::default();
         let engine = Arc::clone(engine);
-        let shared = Arc::new(ServerShared { engine, names, places: places.clone() });
+        let shared = Arc::new(ServerShared { engine, names, pacing, places: places.clone() });
         let served = Arc::clone(&shared);
         let socket =
             ControlSocket::open(path, places, move |connection| serve(connection, &served))?;
@@ -294,6 +300,7 @@ impl ServerShared {
                 stopped: core.stopped().map(|why| why.to_string()),
                 server: None,
                 unacknowledged_bytes: 0,
+                pace: self.pacing.as_ref().map(|pacing| pacing.status()),
             }
         })
     }

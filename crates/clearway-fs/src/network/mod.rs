@@ -11,13 +11,14 @@
 //! server which of them it has.
 //!
 //! Rooms: `request` (what is asked and answered), `execute` and `access` (the server does it, for a
-//! user), `session` and [`server`] (clients of a server), `client`, [`connection`], [`mount`] and `relay` (a mount).
+//! user), `session`, `pacing` and [`server`] (clients of a server), `client`, [`connection`], [`mount`] and `relay` (a mount).
 
 mod access;
 mod client;
 pub mod connection;
 mod execute;
 pub mod mount;
+mod pacing;
 mod relay;
 mod request;
 pub mod server;
@@ -27,6 +28,7 @@ mod tests;
 
 pub use access::User;
 pub(crate) use client::{CacheState, FileAge, RemoteAnswer, RemoteFiles};
+pub(crate) use pacing::MountPacing;
 pub(crate) use request::{
     FileRequest, FileResponse, RequestCaller, RequestNode, RequestPlace, RequestedAttributes,
     RequestedTime, RespondedAttributes, RespondedEntry,

@@ -7,8 +7,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clearway_proto::base::Class;
+use clearway_proto::calls::PacerConfig;
 use clearway_runtime::waiting::Waitable;
 
+use super::pacing::MountPacing;
 use super::session::{Session, SessionEnd, SessionFiles};
 use super::{ClientName, User, WINDOW};
 use crate::FsError;
@@ -42,26 +44,34 @@ struct ServiceShared {
     sessions: Mutex<BTreeMap<ClientName, u32>>,
     is_ending: Mutex<bool>,
     ends: Condvar,
+    pacing: Option<Arc<MountPacing>>,
 }
 
 impl StagingServer {
-    /// Opens the log in `options`, and begins to drain it.
+    /// Opens the log in `options`, and begins to drain it. With `pace` it sets the pace of its
+    /// clients.
     ///
     /// # Errors
     /// [`FsError`].
-    pub fn open(options: &LogOptions, reporter: &Reporter) -> Result<Self, FsError> {
+    pub fn open(
+        options: &LogOptions,
+        pace: Option<PacerConfig>,
+        reporter: &Reporter,
+    ) -> Result<Self, FsError> {
         let (engine, thread) = open_log(options, None, OrphanPolicy::Keep, reporter)?;
         let names = MountNames {
             log: absolute(&options.log),
             store: absolute(&options.store),
             directory: absolute(&options.log),
         };
-        let control = ControlServer::open(&engine, names)?;
+        let pacing = pace.map(|config| Arc::new(MountPacing::new(config)));
+        let control = ControlServer::open(&engine, names, pacing.clone())?;
         let shared = Arc::new(ServiceShared {
             engine,
             sessions: Mutex::default(),
             is_ending: Mutex::new(false),
             ends: Condvar::new(),
+            pacing,
         });
         let waiting = Arc::clone(&shared);
         // Files without a name that clients of the server before had open: their clients open them
@@ -182,6 +192,7 @@ impl ClientAcceptor {
             user: Arc::new(user),
             client,
             files: Arc::clone(&files),
+            pacing: self.shared.pacing.clone(),
         };
         *self.shared.sessions().entry(client).or_insert(0) += 1;
         let remains = ClientRemains { shared: Arc::clone(&self.shared), client, files };

@@ -15,9 +15,9 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use clearway_proto::base::{Class, LocalNs};
+use clearway_proto::base::{Class, LocalNs, Nanos};
 use clearway_proto::calls::{
-    CallConfig, CallServer, DATA_MAX, HEADER_MAX, LossCause, Parcel, ReceivedParcel,
+    CallConfig, CallServer, DATA_MAX, HEADER_MAX, LossCause, PaceOrder, Parcel, ReceivedParcel,
     ServerCallCommand, ServerCallEvent, frame_memory,
 };
 use clearway_proto::staging::{ClientId, InodeId};
@@ -28,6 +28,7 @@ use clearway_runtime::wake_signal::WakeSignal;
 
 use super::access::User;
 use super::execute::ClientCall;
+use super::pacing::MountPacing;
 use super::request::{FileRequest, FileResponse, decode, encode};
 use super::{CLIENT_RANK, ClientName, SERVER_RANK};
 use crate::FsError;
@@ -135,6 +136,7 @@ pub(super) struct Session {
     pub(super) user: Arc<User>,
     pub(super) client: ClientName,
     pub(super) files: Arc<SessionFiles>,
+    pub(super) pacing: Option<Arc<MountPacing>>,
 }
 
 struct SessionHost {
@@ -144,6 +146,8 @@ struct SessionHost {
     called: Vec<ReceivedParcel>,
     /// Places of responses that are on their way.
     lent: BTreeMap<u64, Vec<u64>>,
+    /// Probes that came back: when they left, and how long they took.
+    echoes: Vec<(LocalNs, Nanos)>,
     lost: Option<LossCause>,
     is_closed: bool,
 }
@@ -183,10 +187,17 @@ impl Session {
             region,
             called: Vec::new(),
             lent: BTreeMap::new(),
+            echoes: Vec::new(),
             lost: None,
             is_closed: false,
         };
+        if let Some(pacing) = &host.session.pacing {
+            pacing.join(host.session.client);
+        }
         progress::run(&mut driver, &mut *wire, &[shared.signal.as_fd(), link.as_fd()], &mut host);
+        if let Some(pacing) = &host.session.pacing {
+            pacing.leave(host.session.client);
+        }
         Ok(host.lost.map_or(SessionEnd::Closed, SessionEnd::Lost))
     }
 
@@ -246,6 +257,31 @@ impl SessionHost {
         self.session.client.of_class(class)
     }
 
+    /// Probes and paces the client, if the server sets a pace; returns whether something was sent,
+    /// and when to look again.
+    fn pace(&mut self, now: LocalNs, driver: &mut Driver<CallServer>) -> (bool, Option<LocalNs>) {
+        let Some(pacing) = self.session.pacing.clone() else { return (false, None) };
+        let newest = driver.engine_mut().newest_data().map(|(_, at)| at).max();
+        let mut has_sent = false;
+        let echoes = self.echoes.drain(..);
+        let next = pacing.turn(now, self.session.client, newest, echoes, |order| {
+            let client = CLIENT_RANK;
+            has_sent = true;
+            driver.command(
+                now,
+                match order {
+                    PaceOrder::Probe => {
+                        ServerCallCommand::Probe { client, class: Class::LowLatency }
+                    }
+                    PaceOrder::Pace { pace, pause } => {
+                        ServerCallCommand::Pace { client, pace, pause }
+                    }
+                },
+            );
+        });
+        (has_sent, next)
+    }
+
     /// Sends responses that are due.
     fn send_due(&mut self, now: LocalNs, driver: &mut Driver<CallServer>) {
         let due =
@@ -275,6 +311,7 @@ impl EngineHost<CallServer> for SessionHost {
                     self.shared.arena.take_back(place);
                 }
             }
+            ServerCallEvent::Echoed { left, latency, .. } => self.echoes.push((left, latency)),
             ServerCallEvent::Lost { cause, .. } => self.lost = Some(cause),
         }
     }
@@ -307,6 +344,8 @@ impl EngineHost<CallServer> for SessionHost {
         let before = self.lent.len();
         self.send_due(now, driver);
         has_more |= self.lent.len() != before;
-        ControlFlow::Continue(has_more.then_some(now))
+        let (has_paced, next) = self.pace(now, driver);
+        let now = (has_more || has_paced).then_some(now);
+        ControlFlow::Continue(now.into_iter().chain(next).min())
     }
 }

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use clearway_proto::base::{Bytes, Class, Nanos, Rank};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, Rank};
+use clearway_proto::calls::PacerConfig;
 use clearway_proto::reliable::{ReliableWire, StreamConfig};
 use clearway_proto::staging::InodeId;
 use clearway_runtime::udp::{Placement, UdpConfig, UdpPort, UdpWire};
@@ -53,6 +54,7 @@ fn wire_pair() -> [TestWire; 2] {
 /// A server that can be started again, and what connects to it.
 struct TestService {
     directory: TestDirectory,
+    pace: Option<PacerConfig>,
     server: Mutex<Option<StagingServer>>,
     sessions: Mutex<Vec<JoinHandle<()>>>,
     links: Mutex<Vec<UnixStream>>,
@@ -60,10 +62,15 @@ struct TestService {
 
 impl TestService {
     fn new() -> Arc<Self> {
+        Self::with_pace(None)
+    }
+
+    fn with_pace(pace: Option<PacerConfig>) -> Arc<Self> {
         let directory = TestDirectory::new();
         fs::create_dir(directory.path().join("store")).expect("a store");
         let service = Arc::new(Self {
             directory,
+            pace,
             server: Mutex::default(),
             sessions: Mutex::default(),
             links: Mutex::default(),
@@ -79,7 +86,7 @@ impl TestService {
             store: path("store"),
             sizes: SIZES,
             memory: 32 << 20,
-            class: None,
+            class: self.pace.map(|_| Class::Bulk),
             rules: Vec::new(),
             store_patience: Duration::from_secs(30),
             shares: None,
@@ -90,7 +97,7 @@ impl TestService {
         let reporter: Reporter = Arc::new(|_| ());
         // A program that another test starts has the lock of this log until it begins.
         let server = loop {
-            match StagingServer::open(&self.options(), &reporter) {
+            match StagingServer::open(&self.options(), self.pace, &reporter) {
                 Err(FsError::InUse { .. }) => std::thread::yield_now(),
                 opened => break opened.expect("a server"),
             }
@@ -255,6 +262,36 @@ impl Drop for TestClient {
 
 fn pattern(length: usize, salt: u8) -> Vec<u8> {
     (0..length).map(|at| (at / 7) as u8 ^ salt).collect()
+}
+
+#[test]
+fn pace__mounts_of_a_server_that_sets_it_write_at_no_more_than_its_rate() {
+    let link = BitsPerSec::mega(400);
+    let service = TestService::with_pace(Some(PacerConfig { link, floor: link }));
+    let clients = [1, 2].map(|drawn| TestClient::new(&service, drawn, User::Host));
+    let bytes = pattern(1 << 20, 3);
+    let begun = clearway_runtime::clock::now();
+    let files = clients.each_ref().map(|client| {
+        let file = client.create(InodeId::ROOT, &format!("of-{:p}", client));
+        (0..4).for_each(|number| client.write(file, number << 20, &bytes));
+        file
+    });
+    for (client, file) in clients.iter().zip(files) {
+        client.sync(file).expect("in the log");
+    }
+    // The slower of both ends the wait, so that nothing here depends on how busy the machine is.
+    let took = clearway_runtime::clock::now().since(begun);
+    let least = Nanos(((8 << 20) - (1 << 18)) * 8 * 1_000 / 400);
+    assert!(took >= least, "{took} for what takes {least}");
+    for (client, file) in clients.iter().zip(files) {
+        assert_eq!(client.read(file, 3 << 20, 1 << 20), Ok(bytes.clone()));
+    }
+    let server = service.server.lock().expect("no panic");
+    let pace = server.as_ref().and_then(|server| server.status_reader().status().pace);
+    assert_eq!(pace.map(|pace| (pace.link, pace.rate)), Some((link.0, link.0)));
+    drop(server);
+    drop(clients);
+    service.stop();
 }
 
 #[test]

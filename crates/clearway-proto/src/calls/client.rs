@@ -5,9 +5,10 @@ use alloc::collections::{BTreeMap, VecDeque};
 use super::frame::{ParcelKind, PieceFrame};
 use super::inbox::ParcelInbox;
 use super::outbox::{ParcelOutbox, PieceEnd};
+use super::pace::PaceFrame;
 use super::{CallConfig, Parcel, ReceivedParcel, frames_of};
 use crate::base::{Class, LocalNs, Rank};
-use crate::wire::{Arrival, Engine, Input, More, Operation, Out};
+use crate::wire::{Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, Span};
 
 /// What the application may ask of a [`CallClient`].
 #[derive(Clone, Copy, Debug)]
@@ -94,15 +95,26 @@ impl CallClient {
         }
     }
 
-    fn datagram(
-        &mut self,
-        from: Rank,
-        head: &[u8],
-        body: crate::wire::Span,
-        out: &mut Out<CallEvent>,
-    ) {
+    /// Answers a probe, or takes a pace.
+    fn pace(&mut self, now: LocalNs, at: LocalNs, frame: PaceFrame, out: &mut Out<CallEvent>) {
+        match frame {
+            PaceFrame::Probe { class, left } => {
+                let echo = PaceFrame::Echo { class, left, held: now.since(at) };
+                let to = Destination::One(self.server);
+                out.send(to, class, echo.encode().bytes(), Span::EMPTY, None);
+            }
+            PaceFrame::Pace { pace, pause } => self.outbox.gate.set(now, pace, pause),
+            PaceFrame::Echo { .. } => self.is_lost = true,
+        }
+    }
+
+    fn datagram(&mut self, now: LocalNs, datagram: &Datagram<'_>, out: &mut Out<CallEvent>) {
+        let &Datagram { from, head, body, .. } = datagram;
         if from != self.server || self.is_lost {
             return;
+        }
+        if let Some(frame) = PaceFrame::decode(head) {
+            return self.pace(now, datagram.at.instant(), frame, out);
         }
         let Some(frame) = PieceFrame::decode(head) else { return self.is_lost = true };
         // A server answers what it was asked, once.
@@ -145,11 +157,9 @@ impl CallClient {
         }
     }
 
-    fn arrival(&mut self, arrival: Arrival<'_>, out: &mut Out<CallEvent>) {
+    fn arrival(&mut self, now: LocalNs, arrival: Arrival<'_>, out: &mut Out<CallEvent>) {
         match arrival {
-            Arrival::Datagram(datagram) => {
-                self.datagram(datagram.from, datagram.head, datagram.body, out);
-            }
+            Arrival::Datagram(datagram) => self.datagram(now, &datagram, out),
             Arrival::Done { token, status, .. } => match self.outbox.end(token, status) {
                 PieceEnd::Nothing => {}
                 PieceEnd::Free(_, number) => out.notify(CallEvent::Free(number)),
@@ -169,13 +179,13 @@ impl Engine for CallClient {
 
     fn input(
         &mut self,
-        _now: LocalNs,
+        now: LocalNs,
         input: Input<'_, CallCommand>,
         out: &mut Out<CallEvent>,
     ) -> More {
         match input {
             Input::Boot { .. } | Input::Tick => {}
-            Input::Arrival(arrival) => self.arrival(arrival, out),
+            Input::Arrival(arrival) => self.arrival(now, arrival, out),
             Input::Command(command) => self.command(command),
         }
         if self.is_lost {
@@ -188,10 +198,10 @@ impl Engine for CallClient {
             return More::No;
         }
         self.start();
-        if self.outbox.flush(out) { More::Yes } else { More::No }
+        if self.outbox.flush(now, out) { More::Yes } else { More::No }
     }
 
     fn deadline(&self) -> Option<LocalNs> {
-        None
+        self.outbox.gate.waits_until
     }
 }

@@ -18,6 +18,8 @@
 //! Requests of one class arrive in the order in which they were made. There is no order between
 //! classes, and none between responses.
 //!
+//! A server can set the [pace](ClientPace) of a client, from what a [`ClientPacer`] decides.
+//!
 //! # Invariants
 //! I1. A peer that breaks a rule of the protocol is given up; it costs nobody else anything.
 //! I2. What a peer can make this end keep is bounded by the frames for it.
@@ -31,11 +33,15 @@ mod frame;
 mod frames;
 mod inbox;
 mod outbox;
+mod pace;
+mod pacer;
 mod server;
 #[cfg(test)]
 mod tests;
 
 pub use client::{CallClient, CallCommand, CallEvent};
+pub use pace::ClientPace;
+pub use pacer::{ClientPacer, PaceOrder, PacerConfig};
 pub use server::{CallServer, LossCause, ServerCallCommand, ServerCallEvent};
 
 use alloc::vec::Vec;

@@ -4,12 +4,14 @@
 //! I1. Pieces of one peer and class are posted in order; one that found no room is posted before all
 //!     behind it.
 //! I2. The memory of a parcel is free when no piece of it is under way.
+//! I3. Under a pace, what is cut of the classes that it holds back is no more than the pace allows.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
 use super::frame::{ParcelKind, PieceFrame};
-use super::{CallConfig, FRAME, Parcel};
-use crate::base::{Class, Rank};
+use super::pace::LanePace;
+use super::{CallConfig, ClientPace, FRAME, Parcel};
+use crate::base::{Class, LocalNs, Nanos, Rank};
 use crate::wire::{Destination, Operation, Out, PathId, Span, Status, Token};
 
 /// Pieces of one peer and class under way: 2 MiB, more than any path of a cluster holds, and fewer
@@ -38,11 +40,68 @@ struct OutLane {
 pub(super) struct ParcelOutbox {
     kind: ParcelKind,
     piece_max: u32,
+    pub(super) gate: PaceGate,
     lanes: BTreeMap<(Class, Rank), OutLane>,
     under_way: BTreeMap<u64, (Rank, Piece)>,
     /// Pieces of each parcel that are under way, and whether all of it is cut.
     parcels: BTreeMap<(Rank, u64), (u32, bool)>,
     last_token: u64,
+}
+
+/// Lets pieces leave at the pace of a peer, if it set one.
+#[derive(Debug)]
+pub(super) struct PaceGate {
+    pace: Option<LanePace>,
+    /// Bytes under way of the classes that a pace holds back.
+    under_way: u64,
+    /// When the pace lets the next piece leave.
+    pub(super) waits_until: Option<LocalNs>,
+}
+
+impl PaceGate {
+    const fn new() -> Self {
+        Self { pace: None, under_way: 0, waits_until: None }
+    }
+
+    /// Changes the pace.
+    pub(super) fn set(&mut self, now: LocalNs, pace: ClientPace, pause: Nanos) {
+        match &mut self.pace {
+            Some(before) => before.set(now, pace, pause),
+            none => *none = Some(LanePace::new(now, pace, pause)),
+        }
+    }
+
+    /// Returns the bytes of the longest piece that `lane` may send next, or `None` if none may leave.
+    fn piece(&mut self, now: LocalNs, class: Class, lane: &OutLane, piece_max: u32) -> Option<u32> {
+        let Some(pace) = self.pace.as_mut().filter(|_| LanePace::holds(class)) else {
+            return Some(piece_max);
+        };
+        let piece_max = piece_max.min(pace.piece());
+        let length = lane.next_bytes(piece_max)?.length;
+        // The end of a piece that is under way is the next occasion.
+        if self.under_way + u64::from(length) > pace.under_way() {
+            return None;
+        }
+        match pace.take(now, length) {
+            Ok(()) => Some(piece_max),
+            Err(until) => {
+                self.waits_until = Some(until);
+                None
+            }
+        }
+    }
+
+    fn left(&mut self, piece: &Piece) {
+        if LanePace::holds(piece.frame.class) {
+            self.under_way += u64::from(piece.body.length);
+        }
+    }
+
+    fn ended(&mut self, piece: &Piece) {
+        if LanePace::holds(piece.frame.class) {
+            self.under_way -= u64::from(piece.body.length);
+        }
+    }
 }
 
 /// What the end of a piece means.
@@ -60,6 +119,7 @@ impl ParcelOutbox {
         Self {
             kind,
             piece_max: config.piece_max,
+            gate: PaceGate::new(),
             lanes: BTreeMap::new(),
             under_way: BTreeMap::new(),
             parcels: BTreeMap::new(),
@@ -73,8 +133,9 @@ impl ParcelOutbox {
     }
 
     /// Posts pieces, the most urgent first; returns whether there are more than `out` has room for.
-    pub(super) fn flush<E>(&mut self, out: &mut Out<E>) -> bool {
-        for ((_, to), lane) in &mut self.lanes {
+    pub(super) fn flush<E>(&mut self, now: LocalNs, out: &mut Out<E>) -> bool {
+        self.gate.waits_until = None;
+        for ((class, to), lane) in &mut self.lanes {
             while !lane.is_blocked && lane.under_way < UNDER_WAY {
                 if out.room() == 0 {
                     return true;
@@ -82,7 +143,10 @@ impl ParcelOutbox {
                 let (order, piece) = match lane.returned.pop_first() {
                     Some(returned) => returned,
                     None => {
-                        let Some(piece) = lane.cut_piece(self.kind, self.piece_max) else { break };
+                        let Some(most) = self.gate.piece(now, *class, lane, self.piece_max) else {
+                            break;
+                        };
+                        let Some(piece) = lane.cut_piece(self.kind, most) else { break };
                         self.last_token += 1;
                         if let Some((count, is_cut)) =
                             self.parcels.get_mut(&(*to, piece.frame.number))
@@ -93,6 +157,7 @@ impl ParcelOutbox {
                     }
                 };
                 lane.under_way += 1;
+                self.gate.left(&piece);
                 self.under_way.insert(order, (*to, piece));
                 let head = out.head(piece.frame.encode().bytes());
                 out.operate(Operation::Send {
@@ -111,6 +176,7 @@ impl ParcelOutbox {
     /// Takes the end of a piece.
     pub(super) fn end(&mut self, token: Token, status: Status) -> PieceEnd {
         let Some((to, piece)) = self.under_way.remove(&token.0) else { return PieceEnd::Nothing };
+        self.gate.ended(&piece);
         let Some(lane) = self.lanes.get_mut(&(piece.frame.class, to)) else {
             return PieceEnd::Nothing;
         };
@@ -149,16 +215,25 @@ impl ParcelOutbox {
 }
 
 impl OutLane {
+    /// Returns the bytes of the next piece, in its parcel's header or data.
+    fn next_bytes(&self, piece_max: u32) -> Option<Span> {
+        let Parcel { header, data, .. } = self.parcels.front()?;
+        let (of, from) = match self.cut.checked_sub(header.length) {
+            None => (header, self.cut),
+            Some(from) => (data, from),
+        };
+        // A piece lies in the header or in one frame of the data.
+        let length = (of.length - from).min(piece_max).min(FRAME - from % FRAME);
+        Some(Span { offset: of.offset + u64::from(from), length, ..*of })
+    }
+
     fn cut_piece(&mut self, kind: ParcelKind, piece_max: u32) -> Option<Piece> {
-        let parcel = *self.parcels.front()?;
-        let Parcel { number, class, header, data } = parcel;
+        let body = self.next_bytes(piece_max)?;
+        let length = body.length;
+        let Parcel { number, class, header, data } = *self.parcels.front()?;
         let at = self.cut;
         let frame =
             PieceFrame { kind, class, number, header: header.length, data: data.length, at };
-        let (of, from) = if at < header.length { (header, at) } else { (data, at - header.length) };
-        // A piece lies in the header or in one frame of the data.
-        let length = (of.length - from).min(piece_max).min(FRAME - from % FRAME);
-        let body = Span { offset: of.offset + u64::from(from), length, ..of };
         let body = if length == 0 { Span::EMPTY } else { body };
         self.cut += length;
         let is_last = self.cut == header.length + data.length;

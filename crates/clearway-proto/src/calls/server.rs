@@ -5,9 +5,10 @@ use alloc::collections::BTreeMap;
 use super::frame::{ParcelKind, PieceFrame};
 use super::inbox::{ParcelInbox, Violation};
 use super::outbox::{ParcelOutbox, PieceEnd};
-use super::{CallConfig, Parcel, ReceivedParcel};
-use crate::base::{LocalNs, Rank};
-use crate::wire::{Arrival, Engine, Input, More, Operation, Out, Span};
+use super::pace::{LanePace, PaceFrame};
+use super::{CallConfig, ClientPace, Parcel, ReceivedParcel};
+use crate::base::{Class, LocalNs, Nanos, Rank};
+use crate::wire::{Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, Span};
 
 /// What the application may ask of a [`CallServer`].
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,22 @@ pub enum ServerCallCommand {
         client: Rank,
         /// The response, with the number of the call.
         response: Parcel,
+    },
+    /// Sends a probe. [`ServerCallEvent::Echoed`] follows, unless the wire has no room for it.
+    Probe {
+        /// The client.
+        client: Rank,
+        /// In this class.
+        class: Class,
+    },
+    /// Sets the pace of a client, and pauses it.
+    Pace {
+        /// The client.
+        client: Rank,
+        /// The pace.
+        pace: ClientPace,
+        /// The length of the pause, at most 50 ms.
+        pause: Nanos,
     },
 }
 
@@ -44,6 +61,15 @@ pub enum ServerCallEvent {
         client: Rank,
         /// The number of the call.
         number: u64,
+    },
+    /// The echo of a probe has arrived.
+    Echoed {
+        /// The client.
+        client: Rank,
+        /// When the probe left.
+        left: LocalNs,
+        /// How long it and its echo took, without the time in the client.
+        latency: Nanos,
     },
     /// A client cannot be reached, or it broke a rule of the protocol. Responses to it are dropped.
     Lost {
@@ -79,6 +105,8 @@ pub struct CallServer {
     own: Rank,
     peers: u32,
     inboxes: BTreeMap<Rank, ParcelInbox>,
+    /// When the last piece of each client arrived in a class that a pace holds back.
+    newest: BTreeMap<Rank, LocalNs>,
     outbox: ParcelOutbox,
     lost: BTreeMap<Rank, LossCause>,
     unreported: BTreeMap<Rank, LossCause>,
@@ -92,10 +120,16 @@ impl CallServer {
             own,
             peers: ranks,
             inboxes: BTreeMap::new(),
+            newest: BTreeMap::new(),
             outbox: ParcelOutbox::new(ParcelKind::Response, config),
             lost: BTreeMap::new(),
             unreported: BTreeMap::new(),
         }
+    }
+
+    /// Returns when the last piece of each client arrived in a class that a pace holds back.
+    pub fn newest_data(&self) -> impl Iterator<Item = (Rank, LocalNs)> + '_ {
+        self.newest.iter().map(|(client, at)| (*client, *at))
     }
 
     fn lose(&mut self, client: Rank, cause: LossCause) {
@@ -103,20 +137,34 @@ impl CallServer {
             self.unreported.insert(client, cause);
             self.outbox.drop_peer(client);
             self.inboxes.remove(&client);
+            self.newest.remove(&client);
         }
     }
 
     fn datagram(
         &mut self,
-        from: Rank,
-        head: &[u8],
-        body: Span,
+        datagram: &Datagram<'_>,
         out: &mut Out<ServerCallEvent>,
     ) -> Result<(), Violation> {
+        let &Datagram { from, head, body, .. } = datagram;
         if from == self.own || from.0 >= self.peers || self.lost.contains_key(&from) {
             return Ok(());
         }
+        let at = datagram.at.instant();
+        match PaceFrame::decode(head) {
+            None => {}
+            Some(PaceFrame::Echo { left, held, .. }) => {
+                // A client that names a longer time than the whole only spoils its own sample.
+                let latency = Nanos(at.since(left).0.saturating_sub(held.0));
+                out.notify(ServerCallEvent::Echoed { client: from, left, latency });
+                return Ok(());
+            }
+            Some(_) => return Err(Violation),
+        }
         let frame = PieceFrame::decode(head).ok_or(Violation)?;
+        if LanePace::holds(frame.class) {
+            self.newest.insert(from, at);
+        }
         if frame.kind != ParcelKind::Request {
             return Err(Violation);
         }
@@ -134,7 +182,12 @@ impl CallServer {
         }
     }
 
-    fn command(&mut self, command: ServerCallCommand) {
+    fn command(
+        &mut self,
+        now: LocalNs,
+        command: ServerCallCommand,
+        out: &mut Out<ServerCallEvent>,
+    ) {
         match command {
             ServerCallCommand::Release { client, number } => self.release(client, number),
             ServerCallCommand::Answer { client, response } => {
@@ -144,15 +197,28 @@ impl CallServer {
                     self.outbox.push(client, response);
                 }
             }
+            ServerCallCommand::Probe { client, class } => {
+                self.send_pace(client, PaceFrame::Probe { class, left: now }, out);
+            }
+            ServerCallCommand::Pace { client, pace, pause } => {
+                self.send_pace(client, PaceFrame::Pace { pace, pause }, out);
+            }
+        }
+    }
+
+    fn send_pace(&self, client: Rank, frame: PaceFrame, out: &mut Out<ServerCallEvent>) {
+        if !self.lost.contains_key(&client) {
+            let (to, head) = (Destination::One(client), frame.encode());
+            out.send(to, frame.class(), head.bytes(), Span::EMPTY, None);
         }
     }
 
     fn arrival(&mut self, arrival: Arrival<'_>, out: &mut Out<ServerCallEvent>) {
         match arrival {
             Arrival::Datagram(datagram) => {
-                let from = datagram.from;
-                if self.datagram(from, datagram.head, datagram.body, out).is_err() {
-                    self.lose(from, LossCause::Violation);
+                let taken = self.datagram(&datagram, out);
+                if taken.is_err() {
+                    self.lose(datagram.from, LossCause::Violation);
                 }
             }
             Arrival::Done { token, status, .. } => match self.outbox.end(token, status) {
@@ -176,20 +242,20 @@ impl Engine for CallServer {
 
     fn input(
         &mut self,
-        _now: LocalNs,
+        now: LocalNs,
         input: Input<'_, ServerCallCommand>,
         out: &mut Out<ServerCallEvent>,
     ) -> More {
         match input {
             Input::Boot { .. } | Input::Tick => {}
             Input::Arrival(arrival) => self.arrival(arrival, out),
-            Input::Command(command) => self.command(command),
+            Input::Command(command) => self.command(now, command, out),
         }
         while let Some((client, cause)) = self.unreported.pop_first() {
             out.operate(Operation::Abandon { peer: client });
             out.notify(ServerCallEvent::Lost { client, cause });
         }
-        if self.outbox.flush(out) { More::Yes } else { More::No }
+        if self.outbox.flush(now, out) { More::Yes } else { More::No }
     }
 
     fn deadline(&self) -> Option<LocalNs> {

@@ -4,8 +4,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use super::frame::{ParcelKind, PieceFrame};
+use super::pace::PaceFrame;
 use super::*;
-use crate::base::{LocalNs, Rank};
+use crate::base::{BitsPerSec, LocalNs, Nanos, Rank};
 use crate::wire::{Arrival, Destination, Effect, Engine, Input, Operation, Out, PathId, Stamp};
 
 const SERVER: Rank = Rank(0);
@@ -117,4 +118,112 @@ fn start__bulk_leaves_frames_to_urgent_calls() {
     // call.
     assert!(sent.contains(&10), "{sent:?}");
     assert!(sent.iter().all(|number| *number < 3 || *number == 10), "{sent:?}");
+}
+
+/// Gives a frame of a pace to `client`; returns what it sends.
+fn tell(client: &mut CallClient, now: LocalNs, frame: PaceFrame, out: &mut Out<CallEvent>) {
+    let head = frame.encode();
+    let datagram = crate::wire::Datagram {
+        from: SERVER,
+        path: PathId(0),
+        class: None,
+        congestion_marked: false,
+        at: Stamp::Taken(now),
+        head: head.bytes(),
+        body: Span::EMPTY,
+    };
+    let _ = client.input(now, Input::Arrival(Arrival::Datagram(datagram)), out);
+}
+
+/// Takes what was sent out of `out`: heads, and lengths of bodies.
+fn sent(out: &mut Out<CallEvent>) -> Vec<(Vec<u8>, u32, Option<crate::wire::Token>)> {
+    let (effects, heads) = out.split();
+    let heads = heads.to_vec();
+    effects
+        .filter_map(|effect| match effect {
+            Effect::Operate(timed) => match timed.operation {
+                Operation::Send { head, body, token, .. } => {
+                    Some((head.bytes_in(&heads).expect("its own").to_vec(), body.length, token))
+                }
+                _ => None,
+            },
+            Effect::Notify(_) => None,
+        })
+        .collect()
+}
+
+#[test]
+fn pace__a_client_answers_probes_at_once_and_sends_at_its_pace_after_the_pause() {
+    let config = CallConfig { frames: RegionId(3), window: WINDOW_MIN, piece_max: FRAME };
+    let mut client = CallClient::new(SERVER, &config);
+    let mut out = Out::with_limit(1000);
+    let now = LocalNs(1_000_000);
+    let (class, left) = (Class::LowLatency, LocalNs(77));
+    tell(&mut client, now, PaceFrame::Probe { class, left }, &mut out);
+    let echo = PaceFrame::Echo { class, left, held: Nanos::ZERO };
+    assert_eq!(PaceFrame::decode(&sent(&mut out)[0].0), Some(echo));
+
+    // One kilobyte takes a millisecond.
+    let pace = ClientPace { rate: BitsPerSec(8_192_000), piece: 1024 };
+    tell(&mut client, now, PaceFrame::Pace { pace, pause: Nanos::from_millis(3) }, &mut out);
+    let data = Span { region: RegionId(5), offset: 0, length: DATA_MAX };
+    for (number, class) in [(1, Class::Bulk), (2, Class::BestEffort)] {
+        let request = Parcel { number, class, header: Span { length: 8, ..data }, data };
+        let command = CallCommand::Call { request, response_max: 0 };
+        let _ = client.input(now, Input::Command(command), &mut out);
+    }
+    let first = sent(&mut out);
+    assert!(first.iter().all(|(_, length, _)| *length == FRAME || *length == 8), "{first:?}");
+    assert_eq!(first.len(), 1 + (DATA_MAX / FRAME) as usize, "only the one that nobody paces");
+    let end = now + Nanos::from_millis(3);
+    assert_eq!(client.deadline(), Some(end));
+
+    let mut bytes = 0;
+    let mut at = end;
+    while let Some(next) = client.deadline().filter(|next| *next <= end + Nanos::from_millis(50)) {
+        at = at.max(next);
+        let _ = client.input(at, Input::Tick, &mut out);
+        for (_, length, token) in sent(&mut out) {
+            bytes += length;
+            assert!(length <= 1024);
+            let (token, value) = (token.expect("the end of a piece is awaited"), 0);
+            let status = crate::wire::Status::Complete;
+            let done = Arrival::Done { token, status, value, at };
+            let _ = client.input(at, Input::Arrival(done), &mut out);
+        }
+    }
+    assert!((50 << 10..=52 << 10).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn pace__no_more_is_under_way_than_the_pace_carries_in_two_milliseconds() {
+    let config = CallConfig { frames: RegionId(3), window: WINDOW_MIN, piece_max: FRAME };
+    let mut client = CallClient::new(SERVER, &config);
+    let mut out = Out::with_limit(1000);
+    let pace = ClientPace { rate: BitsPerSec::mega(40), piece: 1024 };
+    tell(&mut client, LocalNs(0), PaceFrame::Pace { pace, pause: Nanos::ZERO }, &mut out);
+    let data = Span { region: RegionId(5), offset: 0, length: DATA_MAX };
+    let request =
+        Parcel { number: 1, class: Class::Bulk, header: Span { length: 8, ..data }, data };
+    let command = CallCommand::Call { request, response_max: 0 };
+    let _ = client.input(LocalNs(0), Input::Command(command), &mut out);
+    let (mut bytes, mut now) = (0, LocalNs(0));
+    loop {
+        bytes += sent(&mut out).iter().map(|(_, length, _)| length).sum::<u32>();
+        let Some(next) = client.deadline() else { break };
+        now = now.max(next);
+        let _ = client.input(now, Input::Tick, &mut out);
+    }
+    assert!((9_000..=10_000).contains(&bytes), "{bytes} of 10 KB in 2 ms");
+}
+
+#[test]
+fn pace__an_echo_is_reported_without_the_time_in_the_client() {
+    let mut server = lone_server();
+    let (class, left, held) = (Class::LowLatency, LocalNs(0), Nanos(0));
+    let echo = PaceFrame::Echo { class, left, held };
+    let echoed = ServerCallEvent::Echoed { client: Rank(1), left, latency: Nanos::ZERO };
+    assert_eq!(give(&mut server, echo.encode().bytes(), 0), [echoed]);
+    let probe = PaceFrame::Probe { class, left };
+    assert!(is_violation(&give(&mut server, probe.encode().bytes(), 0)), "a client does not probe");
 }

@@ -18,6 +18,9 @@
 //! the old rate would reduce the new one. With fewer samples the rate stays; without any beside
 //! staging it rises.
 //!
+//! A controller that starts slowly begins at the least rate and doubles it, instead of the step up,
+//! until the first excess: so a load that begins delays nobody for long.
+//!
 //! A deadline needs a rate, the bytes left divided by the time left: the floor. It has precedence;
 //! the report says by how much the rate is raised for it.
 //!
@@ -99,6 +102,8 @@ pub struct YieldController {
     eps_permille: u32,
     /// The rate that spares the application, without the floor.
     spared: u64,
+    /// No excess was seen yet.
+    is_starting: bool,
     floor: u64,
     paused: Vec<Nanos>,
     /// Sending samples before the last pause; `pending` are those that no pause followed yet.
@@ -122,6 +127,7 @@ impl YieldController {
             link,
             eps_permille,
             spared: link.0,
+            is_starting: false,
             floor: 0,
             paused: Vec::new(),
             sending: Vec::new(),
@@ -132,6 +138,12 @@ impl YieldController {
             next: now + DECIDE_EVERY,
             periods: 0,
         }
+    }
+
+    /// Creates a controller as [`Self::new`] does, which starts slowly.
+    pub fn new_slow(now: LocalNs, link: BitsPerSec, eps_permille: u32) -> Self {
+        let least = link.0 / LEAST;
+        Self { spared: least, is_starting: true, ..Self::new(now, link, eps_permille) }
     }
 
     /// Returns the rate that staging may send at.
@@ -176,7 +188,10 @@ impl YieldController {
         if self.paused.len() >= PAUSED_LEAST && self.sending.len() >= SENDING_LEAST {
             (excess_permille, cause) = self.judge();
         } else if self.sending.is_empty() && self.pending.is_empty() {
-            self.grow();
+            // A controller that starts slowly has nothing to go by yet.
+            if !self.is_starting {
+                self.grow();
+            }
             self.forget();
         } else if self.periods >= PERIODS_MOST {
             self.forget();
@@ -195,6 +210,7 @@ impl YieldController {
             let kept = 1_000_u64.saturating_sub(u64::from(excess / 2)).max(500);
             let spared = u128::from(self.spared) * u128::from(kept) / 1_000;
             self.spared = (spared as u64).max(self.link.0 / LEAST);
+            self.is_starting = false;
             // These samples left while the rate was too high.
             self.pending.clear();
             ExcessCause::Staging
@@ -213,7 +229,8 @@ impl YieldController {
     }
 
     fn grow(&mut self) {
-        self.spared = self.spared.saturating_add(self.link.0 / STEP).min(self.link.0);
+        let step = if self.is_starting { self.spared } else { self.link.0 / STEP };
+        self.spared = self.spared.saturating_add(step).min(self.link.0);
     }
 
     fn forget(&mut self) {
@@ -328,6 +345,20 @@ mod tests {
             let report = controller.tick(LocalNs(0) + DECIDE_EVERY).expect("it is time");
             assert_eq!((percent(&report), report.excess_permille), (percents, excess));
         }
+    }
+
+    #[test]
+    fn new_slow__the_rate_doubles_until_the_first_excess_and_grows_by_steps_then() {
+        let mut machine = ProbedApplication::new(3);
+        machine.controller = YieldController::new_slow(LocalNs(0), BitsPerSec(LINK), EPS);
+        assert_eq!(machine.controller.rate().0, LINK / LEAST);
+        machine.knee = LINK / 5;
+        let rates: Vec<u64> = (0..6).map(|_| percent(&machine.periods(1))).collect();
+        assert_eq!(rates[..5], [2, 4, 8, 16, 32]);
+        assert!(rates[5] < 32, "{rates:?}");
+        let before = machine.controller.rate().0;
+        machine.knee = LINK;
+        assert!(machine.periods(2).rate.0 <= before + 2 * LINK / STEP);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use clearway_proto::base::{Bytes, Class, Nanos, RandomKey, Rank};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, RandomKey, Rank};
 use clearway_proto::calls::{
-    CallClient, CallCommand, CallConfig, CallEvent, CallServer, DATA_MAX, HEADER_MAX, Parcel,
-    ReceivedParcel, ServerCallCommand, ServerCallEvent, WINDOW_MIN, frame_memory,
+    CallClient, CallCommand, CallConfig, CallEvent, CallServer, ClientPace, DATA_MAX, HEADER_MAX,
+    Parcel, ReceivedParcel, ServerCallCommand, ServerCallEvent, WINDOW_MIN, frame_memory,
 };
 use clearway_proto::reliable::{ReliableWire, StreamConfig};
 use clearway_proto::wire::memory::{FaultInjection, MemoryConfig, MemoryFabric, MemoryWire};
@@ -140,8 +140,20 @@ fn run_trial(seed: u64, count: u64) {
                     to_answer.push(request.number);
                 }
                 ServerCallEvent::Free { number, .. } => free.push(number),
+                ServerCallEvent::Echoed { .. } => {}
                 lost @ ServerCallEvent::Lost { .. } => panic!("{lost:?}"),
             }
+        }
+        if random.below(100) == 0 {
+            // A pace changes when pieces leave, and nothing else.
+            let rate = BitsPerSec::mega(100 << random.below(8));
+            let pace = ClientPace { rate, piece: 1 << (10 + random.below(7)) };
+            let pause = Nanos(random.below(100_000));
+            let client = Rank(1);
+            let now = server.wire.now();
+            server.driver.command(now, ServerCallCommand::Pace { client, pace, pause });
+            let class = Class::LowLatency;
+            server.driver.command(now, ServerCallCommand::Probe { client, class });
         }
         if !to_answer.is_empty() && random.below(3) == 0 {
             let number = to_answer.swap_remove(random.below(to_answer.len() as u64) as usize);

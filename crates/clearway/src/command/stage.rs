@@ -12,7 +12,7 @@ use clearway_fs::control::{
     MountStatus, PATHS_MAX, SafetyLevel,
 };
 use clearway_fs::inspect::{LogInspection, inspect};
-use clearway_proto::base::{Bytes, Class, Nanos};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos};
 use clearway_proto::stats::{Quantile, QuantileValue};
 use clearway_runtime::launch::escaped;
 
@@ -263,6 +263,14 @@ fn page(status: &MountStatus) -> String {
         ),
         format!("class    {} where no other is set", status.class),
     ];
+    if let Some(pace) = &status.pace {
+        lines.push(format!(
+            "pace     mounts write at {} % of {}, and make small messages {} % slower",
+            pace.rate.saturating_mul(100) / pace.link.max(1),
+            BitsPerSec(pace.link),
+            pace.excess_permille / 10
+        ));
+    }
     if let Some(why) = &status.snapshot_failed {
         lines.push(format!("snapshot not written: {}; the log frees no space", escaped(why)));
     }

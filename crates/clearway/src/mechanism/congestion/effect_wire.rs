@@ -15,8 +15,6 @@ use clearway_proto::wire::{
     PostOutcome, Queue, RefusalReason, RegionId, Span, Stamp, Status, Token, Wire,
 };
 
-use super::staging_pace::ClientPace;
-
 /// Bytes of the longest header of a reliable wire's frame.
 const HEAD: usize = 128;
 
@@ -35,8 +33,6 @@ pub(super) struct EffectWire {
     pub(super) asked: Vec<Bytes>,
     pub(super) leaving: VecDeque<LeavingOperation>,
     waiting: VecDeque<WaitingArrival>,
-    /// Holds back messages with a body.
-    pub(super) pace: Option<ClientPace>,
 }
 
 /// An arrival with a header of its own.
@@ -77,19 +73,6 @@ impl EffectWire {
             asked: Vec::new(),
             leaving: VecDeque::new(),
             waiting: VecDeque::new(),
-            pace: None,
-        }
-    }
-
-    /// Returns whether the pace lets `operation` leave.
-    fn lets(&mut self, operation: &Operation) -> bool {
-        match (&mut self.pace, operation) {
-            (Some(pace), Operation::Send { path, class, body, token: Some(_), .. })
-                if body.length > 0 =>
-            {
-                pace.lets(self.now, *path, *class, Bytes(u64::from(body.length)))
-            }
-            _ => true,
         }
     }
 
@@ -180,10 +163,6 @@ impl Wire for EffectWire {
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
         for operation in operations {
-            if !self.lets(operation) {
-                answers.push(PostOutcome::NoRoom);
-                continue;
-            }
             let head = match operation {
                 Operation::Send { head, .. } => HeadRef::bytes_in(*head, heads).unwrap_or_default(),
                 _ => &[],
@@ -195,9 +174,6 @@ impl Wire for EffectWire {
     }
 
     fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
-        if let Some(queue) = self.pace.as_mut().and_then(|pace| pace.room(self.now)) {
-            self.waiting.push_back(WaitingArrival::Room(queue));
-        }
         let count = self.waiting.len().min(limit);
         self.waiting.drain(..count).for_each(|arrival| arrival.give(sink));
         count
@@ -208,6 +184,6 @@ impl Wire for EffectWire {
     }
 
     fn deadline(&self) -> Option<LocalNs> {
-        self.pace.as_ref()?.refused.map(|(_, until)| until)
+        None
     }
 }

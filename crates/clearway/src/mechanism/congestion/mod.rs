@@ -28,7 +28,6 @@ pub(crate) mod shares;
 mod shares_section;
 mod simulated;
 mod slowest;
-mod staging_pace;
 pub(crate) mod windows;
 pub(crate) mod with_cast;
 pub(crate) mod with_staging;

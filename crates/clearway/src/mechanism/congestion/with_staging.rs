@@ -4,7 +4,8 @@
 //! # Model
 //! A client makes calls as a mount makes them for writes: a header and 1 MiB of data, as many calls
 //! as the server's frames allow, over a reliable lane of the load's class. The server answers when a
-//! call has arrived whole. Nothing is stored: what a checkpoint does to others on the network is
+//! call has arrived whole. The first call has no data, as that of a mount, and the others wait for
+//! its answer. Nothing is stored: what a checkpoint does to others on the network is
 //! asked. Data counts as load where it arrives.
 //!
 //! # Invariants
@@ -18,8 +19,8 @@ use anyhow::{Result, anyhow};
 use clearway_fs::network::WINDOW;
 use clearway_proto::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::calls::{
-    CallClient, CallCommand, CallConfig, CallEvent, CallServer, DATA_MAX, FRAME, Parcel,
-    ServerCallCommand, ServerCallEvent, frame_memory,
+    CallClient, CallCommand, CallConfig, CallEvent, CallServer, ClientPacer, DATA_MAX, FRAME,
+    PaceOrder, PacerConfig, Parcel, ServerCallCommand, ServerCallEvent, frame_memory,
 };
 use clearway_proto::congestion::{
     CongestionEvent, LoadKind, LoadSeries, LoadTask, MarkCount, Phase, PhaseRecord, SliceBytes,
@@ -32,7 +33,6 @@ use clearway_proto::wire::{
 };
 
 use super::effect_wire::EffectWire;
-use super::staging_pace::{ClientPace, PaceFrame, ServerPace};
 use super::with_cast::TestWithCast;
 
 /// Bytes of the header of a write, rounded up: the request of a mount with its file, place and time.
@@ -117,8 +117,8 @@ struct SeatEngines {
     memory: RegionId,
     class: Class,
     next: Option<LocalNs>,
-    /// A server's that sets the pace.
-    pace: Option<ServerPace>,
+    /// A server's that sets the pace, and the class of its probes.
+    pacer: Option<(ClientPacer<Rank>, Class)>,
 }
 
 #[derive(Debug)]
@@ -268,12 +268,6 @@ impl TestWithStaging {
             let memory = self.memories.iter().find(|memory| memory.serves(seat.need));
             seat.engines = memory.and_then(|memory| seat.open(now, memory));
         }
-        let engines = self.seat.as_mut().and_then(|seat| seat.engines.as_mut());
-        if let Some(pace) = engines.and_then(|engines| engines.pace.as_mut())
-            && pace.deadline() <= now
-        {
-            pace.tick(now, out);
-        }
         self.step(now, out)
     }
 
@@ -298,35 +292,6 @@ impl TestWithStaging {
         if leaving.is_empty() { More::No } else { More::Yes }
     }
 
-    /// Takes a message about the pace.
-    fn pace(
-        &mut self,
-        now: LocalNs,
-        from: Rank,
-        frame: PaceFrame,
-        out: &mut Out<CongestionEvent>,
-    ) -> More {
-        let Some(seat) = &mut self.seat else { return More::No };
-        let Some(engines) = &mut seat.engines else { return More::No };
-        match (frame, seat.need.part, seat.load.pace) {
-            (
-                PaceFrame::Probe { left },
-                StagingPart::Client(server),
-                StagingPace::Server { probes },
-            ) if from == server => PaceFrame::Answer { left }.send(server, probes, out),
-            (PaceFrame::Pace { rate, pause }, StagingPart::Client(server), _) if from == server => {
-                if let Some(pace) = &mut engines.wire.below_mut().pace {
-                    pace.set(now, BitsPerSec(rate), Nanos(pause));
-                }
-            }
-            (PaceFrame::Answer { left }, ..) => {
-                engines.pace.iter_mut().for_each(|pace| pace.answer(now, left));
-            }
-            _ => {}
-        }
-        self.step(now, out)
-    }
-
     /// Gives what the wire brought to the seat, and lets it go on.
     fn bring(
         &mut self,
@@ -348,9 +313,6 @@ impl TestWithStaging {
     ) -> More {
         match arrival {
             Arrival::Datagram(datagram) if is_staging(datagram.head) && self.seat.is_some() => {
-                if let Some(frame) = PaceFrame::parse(datagram.head) {
-                    return self.pace(now, datagram.from, frame, out);
-                }
                 self.seat.iter_mut().for_each(|seat| seat.count(&datagram));
                 self.bring(now, arrival, out)
             }
@@ -432,15 +394,13 @@ impl StagingSeat {
         let frames = wire.register(frames).ok()?;
         let sent = wire.register(sent).ok()?;
         let config = CallConfig::new(frames, WINDOW, wire.capabilities());
-        let mut pace = None;
-        if let StagingPace::Server { probes } = self.load.pace {
-            match self.need.part {
-                StagingPart::Client(_) => {
-                    wire.below_mut().pace = Some(ClientPace::new(now, self.load.rate));
-                }
-                StagingPart::Server => pace = Some(ServerPace::new(now, self.load.rate, probes)),
+        let pacer = match (self.load.pace, self.need.part) {
+            (StagingPace::Server { probes }, StagingPart::Server) => {
+                let config = PacerConfig { link: self.load.rate, floor: BitsPerSec(0) };
+                Some((ClientPacer::new(now, config), probes))
             }
-        }
+            _ => None,
+        };
         let calls = match self.need.part {
             StagingPart::Client(server) => {
                 let driver = Driver::boot_lean(CallClient::new(server, &config), now, 0);
@@ -457,17 +417,14 @@ impl StagingSeat {
             memory: sent,
             class: self.class,
             next: None,
-            pace,
+            pacer,
         }))
     }
 
     /// Returns when something is to be done for it.
     fn deadline(&self) -> Option<LocalNs> {
         match &self.engines {
-            Some(engines) => {
-                let paced = engines.pace.as_ref().map(ServerPace::deadline);
-                Some([engines.next, paced].into_iter().flatten().fold(self.until, LocalNs::min))
-            }
+            Some(engines) => Some(engines.next.map_or(self.until, |next| next.min(self.until))),
             None => self.is_to_come.then_some(self.from),
         }
     }
@@ -481,8 +438,6 @@ impl StagingSeat {
             return;
         }
         let at = datagram.at.instant();
-        let pace = self.engines.as_mut().and_then(|engines| engines.pace.as_mut());
-        pace.into_iter().for_each(|pace| pace.data(datagram.from, at));
         let asked = Class::ALL.get(usize::from(*first >> 4)).copied().unwrap_or(self.class);
         *self.marks.entry((asked, datagram.class)).or_default() += 1;
         let since = at.since(self.begin);
@@ -523,29 +478,38 @@ impl SeatEngines {
                         *open -= 1;
                         driver.command(now, CallCommand::Release(number));
                     }
-                    while *open < CALLS {
+                    // A server that sets a pace answers the first call with it.
+                    while *open < CALLS && (*made, *open) != (1, 1) {
                         (*open, *made) = (*open + 1, *made + 1);
                         let at = |offset, length| Span { region: self.memory, offset, length };
-                        let (header, data) = (at(0, REQUEST), at(u64::from(REQUEST), DATA_MAX));
+                        let data = if *made == 1 { 0 } else { DATA_MAX };
+                        let (header, data) = (at(0, REQUEST), at(u64::from(REQUEST), data));
                         let request = Parcel { number: *made, class: self.class, header, data };
                         driver.command(now, CallCommand::Call { request, response_max: 0 });
                     }
                     (progress.next, has_more)
                 }
                 CallEnd::Server(driver) => {
-                    let (mut called, wire) = (Vec::new(), &mut self.wire);
-                    let progress = driver.step(wire, &mut |event| {
-                        if let ServerCallEvent::Called { client, request } = event {
+                    let (mut called, mut echoes) = (Vec::new(), Vec::new());
+                    let progress = driver.step(&mut self.wire, &mut |event| match event {
+                        ServerCallEvent::Called { client, request } => {
                             called.push((client, request.number, request.class));
                         }
+                        ServerCallEvent::Echoed { left, latency, .. } => {
+                            echoes.push((left, latency));
+                        }
+                        _ => {}
                     });
-                    let has_more = !called.is_empty();
+                    let pacer = self.pacer.as_mut();
+                    let paced = pacer.map(|pacer| pace_clients(now, driver, pacer, &echoes));
+                    let (ordered, paced) = paced.unwrap_or_default();
+                    let has_more = ordered || !called.is_empty();
                     let header = Span { region: self.memory, offset: 0, length: RESPONSE };
                     for (client, number, class) in called {
                         let response = Parcel { number, class, header, data: Span::EMPTY };
                         driver.command(now, ServerCallCommand::Answer { client, response });
                     }
-                    (progress.next, has_more)
+                    (progress.next.into_iter().chain(paced).min(), has_more)
                 }
             };
             self.next = next;
@@ -555,6 +519,35 @@ impl SeatEngines {
         }
         self.next = Some(now);
     }
+}
+
+/// Probes and paces clients; returns whether there were orders, and when there are the next.
+fn pace_clients(
+    now: LocalNs,
+    driver: &mut Driver<CallServer>,
+    (pacer, class): &mut (ClientPacer<Rank>, Class),
+    echoes: &[(LocalNs, Nanos)],
+) -> (bool, Option<LocalNs>) {
+    let newest: Vec<_> = driver.engine_mut().newest_data().collect();
+    newest.iter().for_each(|(client, at)| pacer.data(now, *client, *at));
+    echoes.iter().for_each(|(left, latency)| pacer.echo(*left, *latency));
+    let (mut ordered, mut next) = (false, None);
+    for (client, _) in newest {
+        while let Some(order) = pacer.order(now, client) {
+            ordered = true;
+            driver.command(
+                now,
+                match order {
+                    PaceOrder::Probe => ServerCallCommand::Probe { client, class: *class },
+                    PaceOrder::Pace { pace, pause } => {
+                        ServerCallCommand::Pace { client, pace, pause }
+                    }
+                },
+            );
+        }
+        next = next.into_iter().chain(pacer.deadline(client)).min();
+    }
+    (ordered, next)
 }
 
 impl Engine for TestWithStaging {
@@ -662,12 +655,14 @@ mod tests {
     }
 
     #[test]
-    fn pace__the_rate_of_the_link_bounds_a_client_whose_server_sets_it() {
+    fn pace__a_server_that_sets_it_gets_no_more_than_the_link_carries() {
         let probes = Class::LowLatency;
-        let all = records(&[phase(1, Some(StagingPace::Server { probes }))]);
-        // 280 us at 1 Gb/s, and a burst.
-        let most = 35_000 + (8 << 10) + 1024;
-        assert!((1..=most).contains(&bytes(&all[0])), "{}", bytes(&all[0]));
+        let all = records(&[
+            phase(1, Some(StagingPace::Server { probes })),
+            phase(2, Some(StagingPace::Lanes)),
+        ]);
+        let [paced, free] = &all[..] else { panic!("{} records", all.len()) };
+        assert!((1..bytes(free) / 2).contains(&bytes(paced)), "{} {}", bytes(paced), bytes(free));
     }
 
     #[test]

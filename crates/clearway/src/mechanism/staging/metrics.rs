@@ -68,6 +68,11 @@ const CLIENTS: MetricTitle = MetricTitle {
     help: "Mounts that are connected to the server, and lost ones that it waits for.",
     unit: MetricUnit::Number,
 };
+const PACE: MetricTitle = MetricTitle {
+    name: "stage_serve_pace",
+    help: "The rate that the server lets its mounts write at, as a part of the link; absent where it sets none.",
+    unit: MetricUnit::Ratio,
+};
 const CACHED: MetricTitle = MetricTitle {
     name: "staging_cached",
     help: "Durable bytes in memory, kept for readers.",
@@ -173,7 +178,12 @@ impl MetricSource for RemoteMountMetrics {
 
 impl MetricSource for ServerMetrics {
     fn write(&self, sheet: &mut MetricSheet<'_>) -> fmt::Result {
-        write_status(&self.log.status(), sheet)?;
+        let status = self.log.status();
+        write_status(&status, sheet)?;
+        if let Some(pace) = status.pace {
+            let part = pace.rate as f64 / pace.link as f64;
+            sheet.ratios(&PACE, [(Vec::new(), part)])?;
+        }
         sheet.gauge(&CLIENTS, self.clients.connected())
     }
 }

@@ -24,6 +24,7 @@ mod section;
 pub(crate) mod service;
 mod simulated;
 mod table;
+mod yield_flags;
 
 use anyhow::{Context, Result, bail};
 use clearway_wires::{WireNeeds, WireRequest};

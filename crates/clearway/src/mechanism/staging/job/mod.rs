@@ -40,6 +40,7 @@ use clearway_runtime::launch::{LauncherUse, ProgramShare, escaped};
 
 use super::log_flags::LogFlags;
 use super::service::{AcceptedClients, Service};
+use super::yield_flags::YieldFlags;
 use crate::run::exit::{Exit, exit_of};
 use crate::run::job::{CoordinatedJob, Follower, JobRole, JobSpec, join_or_start};
 use coordinator::{TaskCoordinator, TaskPlace};
@@ -70,6 +71,8 @@ pub(crate) struct StageJobFlags {
     no_drain: bool,
     #[command(flatten)]
     log: LogFlags,
+    #[command(flatten)]
+    yields: YieldFlags,
     /// Run this program with these arguments in each task, with the mount point in CLEARWAY_STAGE.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -157,7 +160,9 @@ fn serve_tasks(
         Arc::new(|sentence: &str| eprintln!("clearway: {}", escaped(sentence)));
     let options = flags.log.options(&flags.data, &flags.backing);
     let hosts_of_job = AcceptedClients::hosts(secret.clone().into_bytes())?;
-    let service = Service::open(SocketAddrV4::new(address, 0), hosts_of_job, &options, &reporter)?;
+    let pace = flags.yields.pace()?;
+    let listen = SocketAddrV4::new(address, 0);
+    let service = Service::open(listen, hosts_of_job, &options, pace, &reporter)?;
     let (own, other) = UnixStream::pair().context("cannot connect to the own task")?;
     let copy = |stream: &UnixStream| stream.try_clone().context("cannot duplicate a connection");
     let spec = TaskSpec {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// The version of the messages, and the length of the longest.
 pub(super) const PROTOCOL: HandshakeLabels =
-    HandshakeLabels { magic: *b"clearway stage 1", message_max: 64 << 10 };
+    HandshakeLabels { magic: *b"clearway stage 2", message_max: 64 << 10 };
 
 /// What the server says first.
 #[derive(Debug, Serialize, Deserialize)]

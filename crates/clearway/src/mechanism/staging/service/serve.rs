@@ -19,6 +19,7 @@ use clearway_fs::mount::{LogOptions, Reporter};
 use clearway_fs::network::server::{ClientAcceptor, StagingServer};
 use clearway_fs::network::{ClientName, SERVER_RANK, User};
 use clearway_proto::base::Bytes;
+use clearway_proto::calls::PacerConfig;
 use clearway_proto::staging::LogShares;
 use clearway_runtime::door::{
     KeyedListener, Limits, SealedReceiver, SealedSender, Visitor, VisitorPlace,
@@ -32,6 +33,7 @@ use signal_hook::iterator::Signals;
 
 use super::super::log_flags::LogFlags;
 use super::super::metrics::ServerMetrics;
+use super::super::yield_flags::YieldFlags;
 use super::connect::local_address;
 use super::message::{
     Join, Joined, PROTOCOL, Welcome, key_pair, next, port_request, send, sentence, wire_setup,
@@ -84,6 +86,8 @@ pub(crate) struct ServeFlags {
     /// limit; the last eighth of the log is for users below their part].
     #[arg(long, value_name = "BYTES")]
     user_quota: Option<Bytes>,
+    #[command(flatten)]
+    yields: YieldFlags,
     /// Serve metrics of the server for Prometheus over HTTP, at ADDR:PORT, or at a port of the
     /// loopback address. There is no authentication: everyone who reaches the address can read
     /// them [default: none].
@@ -202,6 +206,7 @@ fn accepted_keys(flags: &ServeFlags) -> Result<Vec<AcceptedKey>> {
 /// # Errors
 /// One sentence: no log, no store, no key, no munge, no port.
 pub(crate) fn serve(flags: &ServeFlags) -> Result<Exit> {
+    let pace = flags.yields.pace()?;
     let clients = AcceptedClients::from_flags(flags)?;
     let reporter: Reporter = Arc::new(|sentence: &str| {
         eprintln!("clearway: {}", escaped(sentence));
@@ -210,7 +215,7 @@ pub(crate) fn serve(flags: &ServeFlags) -> Result<Exit> {
     let shares = Some(LogShares { quota: flags.user_quota });
     let options = LogOptions { shares, ..flags.log.options(&flags.data, &flags.backing) };
     let metrics = MetricsListener::bind(flags.metrics)?;
-    let service = Service::open(flags.listen, clients, &options, &reporter)?;
+    let service = Service::open(flags.listen, clients, &options, pace, &reporter)?;
     eprintln!("clearway: serving {} at {}", flags.data.display(), service.address);
     let _served = MetricsListener::announce(metrics, "stage-serve", service.metrics())?;
     let _signal = signals.forever().next();
@@ -233,6 +238,7 @@ impl Service {
         listen: SocketAddrV4,
         clients: AcceptedClients,
         options: &LogOptions,
+        pace: Option<PacerConfig>,
         reporter: &Reporter,
     ) -> Result<Self> {
         let limits = Limits {
@@ -244,7 +250,7 @@ impl Service {
         let listener = KeyedListener::open(listen, limits)
             .with_context(|| format!("cannot listen at {listen}"))?;
         let address = listener.address().context("the port that was bound has no address")?;
-        let server = StagingServer::open(options, reporter)?;
+        let server = StagingServer::open(options, pace, reporter)?;
         let door = ServiceDoor { acceptor: server.acceptor(), log: server.log(), clients };
         let refused = Arc::clone(reporter);
         std::thread::Builder::new()
