@@ -30,4 +30,5 @@ mod timeslice_ranks;
 mod timeslice_restarts;
 mod timeslice_slices;
 mod timeslice_topology;
+mod virtual_hosts;
 mod wires;

@@ -1,56 +1,7 @@
 //! The script of `setup-node`, run in a virtual host, does what it says: seen by the counters of
 //! the packet filter on both sides.
 
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
-
-/// A lab of two hosts, gone when dropped.
-struct SetupLab(String);
-
-fn clearway(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_clearway"))
-        .args(arguments)
-        .output()
-        .expect("the program starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-impl SetupLab {
-    fn up() -> Result<Self, String> {
-        let name = format!("setup{}", std::process::id());
-        let up = clearway(&["lab", "up", "--name", &name, "--hosts", "2"]);
-        // 5: a permission is missing.
-        if up.status.code() == Some(5) {
-            return Err(text(&up.stderr));
-        }
-        assert!(up.status.success(), "{}", text(&up.stderr));
-        Ok(Self(name))
-    }
-
-    /// What `sh` prints in `host` when it reads `script`.
-    fn shell(&self, host: &str, script: &str) -> String {
-        let mut shell = Command::new(env!("CARGO_BIN_EXE_clearway"))
-            .args(["lab", "exec", "--name", &self.0, host, "--", "bash"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        shell.stdin.take().expect("a pipe").write_all(script.as_bytes()).expect("read");
-        let output = shell.wait_with_output().expect("it ends");
-        assert!(output.status.success(), "{host}: {script}\n{}", text(&output.stderr));
-        text(&output.stdout)
-    }
-}
-
-impl Drop for SetupLab {
-    fn drop(&mut self) {
-        clearway(&["lab", "down", "--name", &self.0]);
-    }
-}
+use crate::virtual_hosts::{VirtualHosts, clearway, missing_tool, text};
 
 /// The packets of the counter behind `matching` in a listed table.
 fn counted(listing: &str, matching: &str) -> u64 {
@@ -66,13 +17,10 @@ fn counted(listing: &str, matching: &str) -> u64 {
 
 #[test]
 fn setup_node__marks_and_serves_and_is_taken_back() {
-    for tool in ["nft", "sysctl", "bash"] {
-        let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
-        if !found.is_ok_and(|found| found.status.success()) {
-            return eprintln!("skipped: {tool} is not installed");
-        }
+    if let Some(tool) = missing_tool(&["nft", "sysctl", "bash"]) {
+        return eprintln!("skipped: {tool} is not installed");
     }
-    let lab = match SetupLab::up() {
+    let lab = match VirtualHosts::up(2) {
         Ok(lab) => lab,
         Err(reason) => return eprintln!("skipped: no lab: {reason}"),
     };

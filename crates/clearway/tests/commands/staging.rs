@@ -1,6 +1,7 @@
 //! `clearway mount`, `umount` and `stage` as whole programs, on the machine's own FUSE: what survives
 //! the end of the mount's process, what is refused and in which words, and what programs see.
 
+mod apart;
 mod differential;
 mod drained;
 mod hung;

@@ -11,6 +11,7 @@ use std::sync::mpsc::channel;
 use super::drained::{comes, status};
 use super::{PROGRAM, StagingPlace, error_of, staged};
 use crate::scraped::{Scraped, address};
+use crate::virtual_hosts::{VirtualHosts, missing_tool};
 
 /// A server with its log and store, and mount points.
 pub(super) struct ServedPlace {
@@ -22,7 +23,14 @@ pub(super) struct ServedPlace {
     pub(super) address: String,
     /// Where its metrics are.
     metrics: String,
+    /// The hosts of the server and of the mounts, if they have one each.
+    hosts: Option<VirtualHosts>,
 }
+
+/// Where the server is, and the mounts `mnt` and `other`.
+const SERVER_HOST: &str = "h0";
+const SERVER_ADDRESS: &str = "10.77.0.1:27183";
+const MOUNT_HOSTS: [(&str, &str); 2] = [("mnt", "h1"), ("other", "h2")];
 
 impl ServedPlace {
     /// Starts a server; `None`, and says why, where nothing can be mounted.
@@ -40,13 +48,51 @@ impl ServedPlace {
             fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("set");
         }
         let (address, metrics) = ("127.0.0.1:0".to_owned(), String::new());
-        let mut served = Self { place, server: None, options, address, metrics };
+        let mut served = Self { place, server: None, options, address, metrics, hosts: None };
         served.start();
         Some(served)
     }
 
+    /// Starts a server on a host of its own, with another host for each mount.
+    pub(super) fn apart() -> Option<Self> {
+        if let Some(tool) = missing_tool(&["nft", "bash"]) {
+            eprintln!("skipped: {tool} is not installed");
+            return None;
+        }
+        let mut served = Self::new()?;
+        served.kill();
+        match VirtualHosts::up(3) {
+            Ok(hosts) => served.hosts = Some(hosts),
+            Err(why) => {
+                eprintln!("skipped: no lab: {why}");
+                return None;
+            }
+        }
+        served.address = SERVER_ADDRESS.to_owned();
+        served.start();
+        Some(served)
+    }
+
+    /// Returns the hosts of [`Self::apart`].
+    pub(super) fn hosts(&self) -> &VirtualHosts {
+        self.hosts.as_ref().expect("made apart")
+    }
+
+    /// Returns the program on a host.
+    fn program(&self, host: &str) -> Command {
+        match &self.hosts {
+            Some(hosts) => hosts.program(host, PROGRAM),
+            None => Command::new(PROGRAM),
+        }
+    }
+
+    /// Returns the host of a mount.
+    fn host_of(directory: &str) -> &'static str {
+        MOUNT_HOSTS.iter().find(|(name, _)| *name == directory).expect("a mount").1
+    }
+
     fn serve(&self) -> Command {
-        let mut command = Command::new(PROGRAM);
+        let mut command = self.program(SERVER_HOST);
         command.args(["stage", "serve", "--size", "128MiB", "--listen", &self.address]);
         command.args(["--metrics", "127.0.0.1:0"]);
         command.arg("--data").arg(self.place.path("log"));
@@ -70,13 +116,13 @@ impl ServedPlace {
 
     pub(super) fn kill(&mut self) {
         let mut server = self.server.take().expect("a server");
-        server.kill().expect("killed");
+        kill_on_host(server.id());
         server.wait().expect("ended");
     }
 
     fn try_mount(&self, directory: &str, key: &str, tree: &str) -> Output {
         let server = format!("{}{tree}", self.address);
-        let mut command = Command::new(PROGRAM);
+        let mut command = self.program(Self::host_of(directory));
         command.args(["mount", &server]).arg(self.place.path(directory));
         command.arg("--key").arg(self.place.path(key)).output().expect("the program")
     }
@@ -104,7 +150,7 @@ impl ServedPlace {
 impl Drop for ServedPlace {
     fn drop(&mut self) {
         if let Some(mut server) = self.server.take() {
-            let _ = server.kill();
+            kill_on_host(server.id());
             let _ = server.wait();
         }
         for directory in ["mnt", "other"] {
@@ -112,6 +158,18 @@ impl Drop for ServedPlace {
             let _ = nix::mount::umount2(&mount, nix::mount::MntFlags::MNT_DETACH);
             let _ = Command::new("fusermount3").args(["-uzq", "--"]).arg(&mount).output();
         }
+    }
+}
+
+/// Kills a program that [`ServedPlace::program`] started: on a host it is a child of the command that
+/// went there.
+fn kill_on_host(process: u32) {
+    let children = fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
+    let children = children.unwrap_or_default();
+    let programs = children.split_whitespace().filter_map(|child| child.parse().ok());
+    for program in programs.chain(std::iter::once(process as i32)) {
+        let program = nix::unistd::Pid::from_raw(program);
+        let _ = nix::sys::signal::kill(program, nix::sys::signal::Signal::SIGKILL);
     }
 }
 
@@ -188,7 +246,7 @@ fn warm__what_a_client_has_read_into_memory_it_does_not_ask_the_server_for() {
 }
 
 /// Writes files until told to stop; returns how many there are.
-fn write_files(directory: &Path, goes_on: &dyn Fn() -> bool) -> u64 {
+pub(super) fn write_files(directory: &Path, goes_on: &dyn Fn() -> bool) -> u64 {
     let log = File::options().create(true).append(true).open(directory.join("log")).expect("made");
     let mut number = 0;
     while goes_on() {
@@ -201,6 +259,18 @@ fn write_files(directory: &Path, goes_on: &dyn Fn() -> bool) -> u64 {
         number += 1;
     }
     number
+}
+
+/// Checks that what [`write_files`] wrote is in a directory, and nothing else.
+pub(super) fn check_files(directory: &Path, count: u64) {
+    let log = fs::read(directory.join("log")).expect("read");
+    let expected: Vec<u8> = (0..count).flat_map(|number| [number as u8; 100]).collect();
+    assert!(log == expected, "{} bytes of {count} files", log.len());
+    for number in 0..count {
+        let bytes = fs::read(directory.join(format!("file-{number}"))).expect("read");
+        assert!(bytes == vec![number as u8; 100_000], "file {number}");
+    }
+    assert_eq!(fs::read_dir(directory).expect("listed").count() as u64, count + 1);
 }
 
 #[test]
@@ -241,14 +311,7 @@ fn serve__a_server_that_is_killed_loses_nothing_and_its_mounts_go_on() {
     served.start();
     assert!(served.mount("other", ""));
     let directory = served.place.path("other");
-    let log = fs::read(directory.join("log")).expect("read");
-    let expected: Vec<u8> = (0..count).flat_map(|number| [number as u8; 100]).collect();
-    assert!(log == expected, "{} bytes of {count} files", log.len());
-    for number in 0..count {
-        let bytes = fs::read(directory.join(format!("file-{number}"))).expect("read");
-        assert!(bytes == vec![number as u8; 100_000], "file {number}");
-    }
-    assert_eq!(fs::read_dir(&directory).expect("listed").count() as u64, count + 1);
+    check_files(&directory, count);
     served.umount("other");
 }
 

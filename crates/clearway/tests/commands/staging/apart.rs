@@ -1,0 +1,95 @@
+//! A server and mounts on hosts of their own: what a cut of the network and the loss of a host leave.
+//!
+//! A host is lost when its network is cut and its processes end: nobody hears that they did.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::channel;
+
+use super::served::{ServedPlace, check_files, write_files};
+use super::staged;
+
+/// Runs a writer of files on the mount `mnt` while `disturb` runs, and checks on the mount `other` that
+/// nothing is lost and nothing is there twice.
+fn write_while(served: &mut ServedPlace, disturb: impl FnOnce(&mut ServedPlace, &dyn Fn())) {
+    if !served.mount("mnt", "") {
+        return;
+    }
+    let (stop, stopped) = channel::<()>();
+    let (steps, step) = channel();
+    let target = served.place.path("mnt");
+    let writer = std::thread::spawn(move || {
+        write_files(&target, &|| {
+            let _ = steps.send(());
+            stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty)
+        })
+    });
+    disturb(served, &|| step.recv().expect("a writer"));
+    drop(stop);
+    let count = writer.join().expect("no write failed");
+    served.umount("mnt");
+    assert!(served.mount("other", ""));
+    check_files(&served.place.path("other"), count);
+    served.umount("other");
+}
+
+#[test]
+fn apart__a_network_that_is_cut_delays_requests_and_loses_nothing() {
+    let Some(mut served) = ServedPlace::apart() else { return };
+    write_while(&mut served, |served, wait_for_step| {
+        let mut dropped = 0;
+        for host in ["h0", "h1", "h1"] {
+            (0..4).for_each(|_| wait_for_step());
+            served.hosts().cut(host);
+            dropped += served.hosts().restore(host);
+        }
+        assert!(dropped > 0, "nothing was on its way");
+        (0..4).for_each(|_| wait_for_step());
+    });
+}
+
+#[test]
+fn apart__a_server_whose_host_is_lost_and_comes_back_loses_nothing() {
+    let Some(mut served) = ServedPlace::apart() else { return };
+    write_while(&mut served, |served, wait_for_step| {
+        for _ in 0..2 {
+            (0..4).for_each(|_| wait_for_step());
+            served.hosts().cut("h0");
+            served.kill();
+            served.hosts().restore("h0");
+            served.start();
+        }
+        (0..4).for_each(|_| wait_for_step());
+    });
+}
+
+#[test]
+fn apart__a_mount_whose_host_is_lost_leaves_what_it_synced() {
+    let Some(served) = ServedPlace::apart() else { return };
+    if !served.mount("mnt", "") {
+        return;
+    }
+    let directory = served.place.path("mnt");
+    for number in 0..10_u8 {
+        fs::write(directory.join(format!("file-{number}")), vec![number; 50_000]).expect("closed");
+    }
+    let open = File::create(directory.join("open")).expect("made");
+    open.write_all_at(&[1; 5000], 0).expect("written");
+    open.sync_all().expect("synced");
+    let status = staged(&["status", "--json"], &[&directory]);
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let process = status["process"].as_u64().expect("a number") as i32;
+    served.hosts().cut("h1");
+    open.write_all_at(&[2; 5000], 0).expect("in memory");
+    let process = nix::unistd::Pid::from_raw(process);
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL).expect("killed");
+    drop(open);
+    assert!(served.mount("other", ""));
+    let other = served.place.path("other");
+    for number in 0..10_u8 {
+        let bytes = fs::read(other.join(format!("file-{number}"))).expect("read");
+        assert!(bytes == [number; 50_000], "file {number}");
+    }
+    assert_eq!(fs::read(other.join("open")).expect("read"), [1; 5000]);
+    served.umount("other");
+}
