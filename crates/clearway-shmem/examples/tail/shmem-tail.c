@@ -695,7 +695,7 @@ static void open_report(char **name, int count, char **words_of_command)
         perror(path);
         shmem_global_exit(1);
     }
-    fprintf(report, "{\"schema\":\"clearway-report/1\",\"program\":{\"name\":\"shmem-tail\",\"version\":\"0.1.0\"},\"command\":[");
+    fprintf(report, "{\"schema\":\"clearway-report/1\",\"program\":{\"name\":\"shmem-tail\",\"version\":\"0.2.0\"},\"command\":[");
     for (int i = 0; i < count; i++) {
         if (i)
             fputc(',', report);
