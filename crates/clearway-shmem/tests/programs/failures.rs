@@ -101,6 +101,14 @@ fn oshcc__shows_its_command() {
 }
 
 #[test]
+fn oshcc__a_name_for_cpp_has_its_compiler_also_with_the_ending_of_packages() {
+    for name in ["oshc++", "oshc++.clearway"] {
+        let output = tool(name).env_remove("CLEARWAY_CXX").arg("--showme:command").output();
+        assert_eq!(output.expect(name).stdout, b"c++\n", "{name}");
+    }
+}
+
+#[test]
 fn program__wrong_variables_end_it_with_one_sentence() {
     let program = program_of("memory.c");
     for (name, value, works) in [

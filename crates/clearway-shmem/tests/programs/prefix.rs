@@ -40,7 +40,9 @@ fn install() -> PathBuf {
     for tool in ["oshcc", "oshrun"] {
         fs::copy(sources.join("tools").join(tool), bin.join(tool)).expect("a tool");
     }
-    symlink("oshcc", bin.join("oshc++")).expect("a link");
+    for name in ["oshc++", "oshc++.clearway"] {
+        symlink("oshcc", bin.join(name)).expect("a link");
+    }
     let describe = Path::new(env!("CARGO_BIN_EXE_clearway-shmem-describe"));
     symlink(describe, libexec.join("clearway-shmem-describe")).expect("a link");
     fs::copy(program(), bin.join("clearway")).expect("the program");
