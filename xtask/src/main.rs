@@ -5,6 +5,7 @@
 mod bench;
 mod conformance;
 mod crash;
+mod dist;
 mod golden;
 mod header;
 mod install;
@@ -48,6 +49,16 @@ const COMMANDS: &[Command] = &[
         name: "crash",
         sentence: "run programs on a mounted log, and try each loss of power that its disk allows; `--seeds N --jobs N --minutes N --first SEED`",
         run: crash::run,
+    },
+    Command {
+        name: "dist",
+        sentence: "build and pack a release into one directory: an archive, a Debian package, files for Spack and containers, notes, sums; `--out DIR`; `--profile NAME`",
+        run: dist::run,
+    },
+    Command {
+        name: "dist-check",
+        sentence: "unpack what `dist` made, and try it by its documented commands; the directory (default: target/dist)",
+        run: dist::check::run,
     },
     Command {
         name: "forgetful-disk",
