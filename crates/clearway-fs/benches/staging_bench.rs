@@ -182,6 +182,7 @@ impl StagedMount {
                 class: None,
                 rules: Vec::new(),
                 store_patience: Duration::from_secs(30),
+                drain_rate: None,
                 shares: None,
             },
             directory: place.join("staged"),

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use clearway_proto::base::Class;
+use clearway_proto::base::{BitsPerSec, Class};
 use clearway_proto::staging::{AttributeSet, InodeId, LogShares};
 use clearway_runtime::machine_memory::machine_memory;
 use rustix::io::Errno;
@@ -74,6 +74,8 @@ pub struct LogOptions {
     pub rules: Vec<ClassRule>,
     /// How long a step in the store may make no progress.
     pub store_patience: Duration,
+    /// The rate at which bytes go to the store; none without a bound.
+    pub drain_rate: Option<BitsPerSec>,
     /// How users share the log; none where one user may take all of it.
     pub shares: Option<LogShares>,
 }
@@ -202,7 +204,8 @@ pub(crate) fn open_log(
         let (store, log) = (absolute(&options.store), absolute(&options.log));
         let owner = Some(engine.look(|core| core.log_id()));
         let patience = options.store_patience;
-        engine.drain_into(StoreOptions { owner, patience, ..StoreOptions::new(store, log) })
+        let rate = options.drain_rate;
+        engine.drain_into(StoreOptions { owner, patience, rate, ..StoreOptions::new(store, log) })
     });
     match drained.and_then(|()| prepare(&engine, options, is_new)) {
         Ok(()) => Ok((engine, thread)),

@@ -89,6 +89,7 @@ impl TestService {
             class: self.pace.map(|_| Class::Bulk),
             rules: Vec::new(),
             store_patience: Duration::from_secs(30),
+            drain_rate: None,
             shares: None,
         }
     }

@@ -20,6 +20,7 @@ use clearway_proto::staging::StoreStep;
 use rustix::fs::{FileType, fstat};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
+use super::drain_pace::DrainPace;
 use super::frame::{ChildPlaces, StepNews, TASK_MAX, news_frame, parse_task, read_frame};
 use super::place::file_type;
 use super::steps::StepRunner;
@@ -55,9 +56,11 @@ pub fn serve() -> io::Result<()> {
     let output = Arc::new(Mutex::new(input.try_clone()?));
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
     let Some(first) = read_frame(&mut input, TASK_MAX)? else { return Ok(()) };
-    let ChildPlaces { store, log, steps, owner } =
+    let ChildPlaces { store, log, steps, owner, rate } =
         ChildPlaces::parse(&first).ok_or_else(malformed)?;
-    let runner = Arc::new(StepRunner::new(&store, &log, owner));
+    let mut runner = StepRunner::new(&store, &log, owner);
+    runner.pace = rate.map(DrainPace::new);
+    let runner = Arc::new(runner);
     let (give, take) = channel();
     let take = Arc::new(Mutex::new(take));
     for _ in 0..steps {

@@ -20,11 +20,14 @@ use rustix::io::{self, Errno};
 
 use super::attributes;
 use super::bodies::LogBodies;
+use super::drain_pace::DrainPace;
 use super::place::{OpenStore, file_type, look, object_name, sync_directory};
 use super::read_back::{WrittenStretch, compare, read_all};
 
 /// Bytes that are moved between two signs of progress.
 const CHUNK: u64 = 8 << 20;
+/// The same where a pace holds them back.
+const PACED_CHUNK: u64 = 1 << 20;
 
 /// What a copy brings.
 pub(super) struct FileCopy<'a> {
@@ -34,6 +37,7 @@ pub(super) struct FileCopy<'a> {
     pub(super) size: u64,
     pub(super) pieces: &'a [CopyPiece],
     pub(super) attributes: &'a StoreAttributes,
+    pub(super) pace: Option<&'a DrainPace>,
 }
 
 impl FileCopy<'_> {
@@ -88,7 +92,7 @@ impl FileCopy<'_> {
         store.lock().remove(store, &new)?;
         let file = create(store, &new)?;
         let filled = open_to_read(store, object, found)
-            .and_then(|base| copy_base(&base, &file, self.keep, progress))
+            .and_then(|base| copy_base(&base, &file, self.keep, self.pace, progress))
             .and_then(|()| self.fill(&file, bodies, progress));
         if filled.is_err() {
             // What is left of it goes with the next sweep.
@@ -105,17 +109,25 @@ impl FileCopy<'_> {
         fs::ftruncate(file, self.keep)?;
         fs::ftruncate(file, self.size)?;
         let (mut body, mut written, mut since) = (Vec::new(), Vec::new(), 0);
+        let mut unsynced = 0;
         for piece in self.pieces {
             let end = piece.offset.checked_add(u64::from(piece.bytes));
             if end.is_none_or(|end| end > self.size) {
                 return Err(Errno::INVAL);
             }
             let bytes = bodies.read(piece, &mut body)?;
+            let length = u64::from(piece.bytes);
+            if let Some(pace) = self.pace {
+                pace.wait(length, progress);
+            }
             write_all(file, bytes, piece.offset)?;
+            if let Some(pace) = self.pace {
+                pace.written(file, length, &mut unsynced)?;
+            }
             let digest =
                 if bytes.len() == piece.length as usize { piece.digest } else { xxh3(bytes) };
             written.push(WrittenStretch { offset: piece.offset, bytes: bytes.len(), digest });
-            since += u64::from(piece.bytes);
+            since += length;
             if since >= CHUNK {
                 since = 0;
                 progress();
@@ -198,7 +210,13 @@ pub(super) fn open_as_owner(
 }
 
 /// Copies the first `keep` bytes of an object; holes stay holes.
-fn copy_base(from: &OwnedFd, to: &OwnedFd, keep: u64, progress: &dyn Fn()) -> Result<(), Errno> {
+fn copy_base(
+    from: &OwnedFd,
+    to: &OwnedFd,
+    keep: u64,
+    pace: Option<&DrainPace>,
+    progress: &dyn Fn(),
+) -> Result<(), Errno> {
     let mut at = 0;
     while at < keep {
         let start = match fs::seek(from, SeekFrom::Data(at)) {
@@ -212,7 +230,7 @@ fn copy_base(from: &OwnedFd, to: &OwnedFd, keep: u64, progress: &dyn Fn()) -> Re
         if start >= keep || end <= start {
             return Ok(());
         }
-        copy_range(from, to, start, end, progress)?;
+        copy_range(from, to, (start, end), pace, progress)?;
         at = end;
     }
     Ok(())
@@ -221,15 +239,21 @@ fn copy_base(from: &OwnedFd, to: &OwnedFd, keep: u64, progress: &dyn Fn()) -> Re
 fn copy_range(
     from: &OwnedFd,
     to: &OwnedFd,
-    start: u64,
-    end: u64,
+    (start, end): (u64, u64),
+    pace: Option<&DrainPace>,
     progress: &dyn Fn(),
 ) -> Result<(), Errno> {
+    let mut unsynced = 0;
     let (mut read_at, mut write_at) = (start, start);
     let mut bytes = Vec::new();
     while read_at < end {
         progress();
-        let length = (end - read_at).min(CHUNK) as usize;
+        let chunk = if pace.is_some() { PACED_CHUNK } else { CHUNK };
+        let length = (end - read_at).min(chunk) as usize;
+        if let Some(pace) = pace {
+            pace.wait(length as u64, progress);
+            pace.written(to, length as u64, &mut unsynced)?;
+        }
         if bytes.is_empty() {
             let (read_at, write_at) = (Some(&mut read_at), Some(&mut write_at));
             match fs::copy_file_range(from, read_at, to, write_at, length) {

@@ -18,7 +18,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use clearway_proto::base::ByteReader;
+use clearway_proto::base::{BitsPerSec, ByteReader};
 use clearway_proto::staging::{
     CopyPiece, EntryName, InodeId, LogId, LogPlace, NodeKind, SpecialKind, SpecialNode, StepEnd,
     StoreAttributes, StoreBase, StorePath, StoreStep, StrangerFate, WallNs,
@@ -38,6 +38,8 @@ pub(super) struct ChildPlaces {
     pub(super) steps: u32,
     /// The log that the mark of the store names; none where the store has no mark.
     pub(super) owner: Option<LogId>,
+    /// The rate of copies; none without a bound.
+    pub(super) rate: Option<BitsPerSec>,
 }
 
 /// What a child says of a step.
@@ -119,7 +121,7 @@ impl ChildPlaces {
         let (store, log) = (self.store.as_os_str().as_bytes(), self.log.as_os_str().as_bytes());
         frame.bytes(store).bytes(log).u32(self.steps);
         let owner = self.owner.map_or(Vec::new(), |owner| owner.0.to_le_bytes().to_vec());
-        frame.bytes(&owner);
+        frame.bytes(&owner).u64(self.rate.map_or(0, |rate| rate.0));
         frame.finish()
     }
 
@@ -132,7 +134,8 @@ impl ChildPlaces {
             [] => None,
             bytes => Some(LogId(u128::from_le_bytes(bytes.try_into().ok()?))),
         };
-        rest.is_empty().then_some(Self { store, log, steps, owner })
+        let rate = Some(BitsPerSec(rest.u64()?)).filter(|rate| rate.0 > 0);
+        rest.is_empty().then_some(Self { store, log, steps, owner, rate })
     }
 }
 
@@ -475,9 +478,11 @@ mod tests {
     #[test]
     fn child_places__come_back_whatever_their_bytes_are() {
         let store = PathBuf::from(OsStr::from_bytes(b"/st\xffore"));
-        let places =
-            ChildPlaces { store, log: "/log".into(), steps: 8, owner: Some(LogId(7 << 100)) };
-        assert_eq!(ChildPlaces::parse(&places.to_frame()[4..]), Some(places));
+        for rate in [None, Some(BitsPerSec(5))] {
+            let (store, log) = (store.clone(), "/log".into());
+            let places = ChildPlaces { store, log, steps: 8, owner: Some(LogId(7 << 100)), rate };
+            assert_eq!(ChildPlaces::parse(&places.to_frame()[4..]), Some(places));
+        }
     }
 
     #[test]

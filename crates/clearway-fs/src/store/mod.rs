@@ -14,7 +14,7 @@
 //!
 //! Rooms: `worker` (the interface to the engine), `supervisor` (starts and gives up the child),
 //! `frame` (the bytes between them), `child` (the child process), `steps`, `copy`, `read_back`,
-//! `attributes` and `access` (the steps), `place` (the directory, and paths in it), `bodies` (reads
+//! `drain_pace`, `attributes` and `access` (the steps), `place` (the directory, and paths in it), `bodies` (reads
 //! the log for a child).
 //!
 //! # Not here
@@ -25,6 +25,7 @@ mod attributes;
 mod bodies;
 mod child;
 mod copy;
+mod drain_pace;
 mod frame;
 mod place;
 mod read_back;

@@ -25,6 +25,7 @@ use super::access::widen;
 use super::attributes;
 use super::bodies::LogBodies;
 use super::copy::FileCopy;
+use super::drain_pace::DrainPace;
 use super::place::{
     NO_STORE, OpenStore, StorePlace, StoreUsage, file_type, is_own, look, object_name,
     parse_object, parse_old, sync_directory,
@@ -44,6 +45,8 @@ const STAYS: StepEnd = StepEnd::DoneBeside(StrangerFate::Stays);
 pub(super) struct StepRunner {
     pub(super) place: StorePlace,
     bodies: LogBodies,
+    /// Bounds the rate of copies.
+    pub(super) pace: Option<DrainPace>,
 }
 
 /// What is at the place of a name that comes.
@@ -58,7 +61,7 @@ impl StepRunner {
     /// Creates one for the steps of the log in `log`, whose mark the store has if it has an `owner`.
     pub(super) fn new(store: &Path, log: &Path, owner: Option<LogId>) -> Self {
         let place = StorePlace::new(store, owner, StoreUsage::Change);
-        Self { place, bodies: LogBodies::new(log) }
+        Self { place, bodies: LogBodies::new(log), pace: None }
     }
 
     /// Does a step. `progress` is called between parts of it.
@@ -105,7 +108,8 @@ impl StepRunner {
             StoreStep::Sweep { keeps } => return sweep(store, keeps, progress),
             StoreStep::Copy { inode, is_named, keep, size, pieces, attributes } => {
                 let (inode, is_named, keep, size) = (*inode, *is_named, *keep, *size);
-                let copy = FileCopy { inode, is_named, keep, size, pieces, attributes };
+                let pace = self.pace.as_ref();
+                let copy = FileCopy { inode, is_named, keep, size, pieces, attributes, pace };
                 copy.carry_out(store, &self.bodies, progress)
             }
             StoreStep::Make { inode, node, attributes } => make(store, *inode, node, attributes),

@@ -162,7 +162,8 @@ impl WorkingChild {
         let ended = pidfd_open(Pid::from_child(&process), PidfdFlags::empty()).ok();
         let steps = u32::try_from(options.steps).unwrap_or(u32::MAX);
         let (store, log) = (options.store.clone(), options.log.clone());
-        let places = ChildPlaces { store, log, steps, owner: options.owner };
+        let (owner, rate) = (options.owner, options.rate);
+        let places = ChildPlaces { store, log, steps, owner, rate };
         let output = places.to_frame();
         let (input, steps) = (Vec::new(), BTreeMap::new());
         Ok(Self { process, socket, errors, output, sent: 0, input, steps, ended })

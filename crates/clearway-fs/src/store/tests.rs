@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clearway_proto::base::{Class, xxh3};
+use clearway_proto::base::{BitsPerSec, Class, xxh3};
 use clearway_proto::staging::{
     CopyPiece, EntryName, InodeId, LogPlace, StepEnd, StoreAttributes, StoreBase, StorePath,
     StoreStep, StoreTask, WallNs,
@@ -178,6 +178,21 @@ fn begin__a_file_is_copied_linked_and_copied_again() {
     let file = store.worker.reader().open_object(InodeId(9));
     file.and_then(|mut file| file.read_to_end(&mut bytes)).expect("read");
     assert_eq!(bytes, b"\0\0\0fsecond");
+    store.worker.close();
+}
+
+#[test]
+fn copy__a_rate_bounds_what_goes_to_the_store() {
+    let mut store = TestStore::new(|options| options.rate = Some(BitsPerSec::mega(160)));
+    assert_eq!(store.carry_out(&StoreStep::Sweep { keeps: Vec::new() }), StepEnd::Done);
+    let bytes = vec![7; 1 << 20];
+    let pieces: Vec<CopyPiece> = (0..5).map(|at| store.log.body(&bytes, at << 20)).collect();
+    let begun = clearway_runtime::clock::now();
+    assert_eq!(store.copy(9, 0, 5 << 20, pieces), StepEnd::Done);
+    // A megabyte leaves at once.
+    let took = clearway_runtime::clock::now().since(begun);
+    assert!(took.0 >= (4 << 20) * 8_000 / 160, "{took}");
+    assert_eq!(fs::read(store.object("9")).expect("an object"), vec![7; 5 << 20]);
     store.worker.close();
 }
 

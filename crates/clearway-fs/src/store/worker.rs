@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use clearway_proto::base::BitsPerSec;
 use clearway_proto::staging::{InodeId, LogId, StepEnd, StoreTask};
 use clearway_runtime::wake_signal::WakeSignal;
 use rustix::fs::{FileType, OFlags};
@@ -42,6 +43,8 @@ pub struct StoreOptions {
     /// The log that the mark of the store names. Steps change nothing in a directory with another
     /// mark, or without one. `None`: the store has no mark.
     pub owner: Option<LogId>,
+    /// The rate of copies; none without a bound.
+    pub rate: Option<BitsPerSec>,
 }
 
 impl StoreOptions {
@@ -53,7 +56,7 @@ impl StoreOptions {
         let program = "/proc/self/exe".into();
         let arguments = ARGUMENTS.iter().map(OsString::from).collect();
         let (steps, patience, owner) = (STEPS, PATIENCE, None);
-        Self { store, log, steps, patience, program, arguments, owner }
+        Self { store, log, steps, patience, program, arguments, owner, rate: None }
     }
 }
 

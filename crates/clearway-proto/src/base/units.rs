@@ -72,6 +72,50 @@ const BYTE_UNITS: [(&str, u64); 8] = [
 const RATE_UNITS: [(&str, u64); 4] =
     [("b/s", 1), ("kb/s", 1_000), ("Mb/s", 1_000_000), ("Gb/s", 1_000_000_000)];
 
+/// What people also write for bytes, as dd, iperf3 and Slurm read it.
+const OTHER_BYTE_UNITS: [(&str, u64); 7] = [
+    ("K", 1 << 10),
+    ("k", 1 << 10),
+    ("M", 1 << 20),
+    ("G", 1 << 30),
+    ("T", 1 << 40),
+    ("KB", 1_000),
+    ("TB", 1_000_000_000_000),
+];
+
+/// What people also write for rates, as iperf3, tc and vendors do: a letter alone is of bits, and
+/// `B/s` is of bytes.
+const OTHER_RATE_UNITS: [(&str, u64); 28] = [
+    ("Tb/s", 1_000_000_000_000),
+    ("bps", 1),
+    ("kbps", 1_000),
+    ("Kbps", 1_000),
+    ("Mbps", 1_000_000),
+    ("Gbps", 1_000_000_000),
+    ("Tbps", 1_000_000_000_000),
+    ("bit/s", 1),
+    ("kbit/s", 1_000),
+    ("Mbit/s", 1_000_000),
+    ("Gbit/s", 1_000_000_000),
+    ("bit", 1),
+    ("kbit", 1_000),
+    ("mbit", 1_000_000),
+    ("Mbit", 1_000_000),
+    ("gbit", 1_000_000_000),
+    ("Gbit", 1_000_000_000),
+    ("k", 1_000),
+    ("K", 1_000),
+    ("M", 1_000_000),
+    ("G", 1_000_000_000),
+    ("B/s", 8),
+    ("kB/s", 8_000),
+    ("MB/s", 8_000_000),
+    ("GB/s", 8_000_000_000),
+    ("KiB/s", 8 << 10),
+    ("MiB/s", 8 << 20),
+    ("GiB/s", 8 << 30),
+];
+
 /// Why a quantity could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -99,7 +143,12 @@ impl fmt::Display for UnitError {
 impl core::error::Error for UnitError {}
 
 /// Reads `<number><unit>` with optional space between and up to six decimals.
-fn parse(text: &str, units: &[(&str, u64)], known: &'static str) -> Result<u64, UnitError> {
+fn parse(
+    text: &str,
+    units: &[(&str, u64)],
+    others: &[(&str, u64)],
+    known: &'static str,
+) -> Result<u64, UnitError> {
     let text = text.trim();
     let split =
         text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
@@ -110,6 +159,7 @@ fn parse(text: &str, units: &[(&str, u64)], known: &'static str) -> Result<u64, 
     }
     let scale = units
         .iter()
+        .chain(others)
         .find(|(name, _)| *name == unit)
         .map(|(_, scale)| *scale)
         .ok_or_else(|| UnitError::Unit { text: text.to_string(), known })?;
@@ -156,14 +206,15 @@ impl fmt::Display for BitsPerSec {
 impl FromStr for Bytes {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        parse(text, &BYTE_UNITS, "B, kB, MB, GB, KiB, MiB, GiB, TiB").map(Self)
+        let known = "B, kB, MB, GB, KiB, MiB, GiB, TiB";
+        parse(text, &BYTE_UNITS, &OTHER_BYTE_UNITS, known).map(Self)
     }
 }
 
 impl FromStr for BitsPerSec {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
-        parse(text, &RATE_UNITS, "b/s, kb/s, Mb/s, Gb/s").map(Self)
+        parse(text, &RATE_UNITS, &OTHER_RATE_UNITS, "b/s, kb/s, Mb/s, Gb/s").map(Self)
     }
 }
 
@@ -204,6 +255,21 @@ mod tests {
         assert_eq!(" 2.5 Gb/s".parse(), Ok(BitsPerSec(2_500_000_000)));
         assert_eq!("128 KiB".parse(), Ok(Bytes(131_072)));
         assert_eq!("1_400B".parse(), Ok(Bytes(1_400)));
+    }
+
+    #[test]
+    fn parse__takes_the_units_of_other_programs() {
+        for (text, bytes) in [("100M", 100 << 20), ("64K", 64 << 10), ("1.5G", 3 << 29)] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["10Gbps", "10 Gbit/s", "10gbit", "10G", "1.25GB/s", "0.01Tb/s"] {
+            assert_eq!(text.parse(), Ok(BitsPerSec::mega(10_000)), "{text}");
+        }
+        assert_eq!("12.5MB/s".parse(), Ok(BitsPerSec::mega(100)));
+        // One is of bits and one of bytes, and this says neither.
+        for text in ["10MBps", "10mb/s", "10Gib/s", "10g"] {
+            assert!(matches!(text.parse::<BitsPerSec>(), Err(UnitError::Unit { .. })), "{text}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::timeslice::TimesliceCommand;
 use crate::mechanism::congestion::program::ProgramFlags;
 use crate::mechanism::timeslice::archive::{ITEM_BYTES_MAX, Locator};
 use crate::run::VenueKind;
-use crate::scenario::{Time, shipped_names};
+use crate::scenario::{Time, percent, shipped_names};
 use clearway_wires::{WireName, WireRequest, WiresError};
 
 /// Keeps a shared cluster network clear: measures congestion and shows which traffic classes remove
@@ -281,7 +281,7 @@ pub(crate) struct BenchFlags {
     #[arg(long)]
     pub(crate) congestor_class: Option<Class>,
     /// Offered load in percent of the pattern's bottleneck link [default: 150].
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = percent::<1000>)]
     pub(crate) intensity: Vec<u32>,
     /// Hosts in all [default: 8].
     #[arg(long)]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
@@ -35,9 +35,11 @@ use super::mount_copies;
 use crate::mechanism::staging::log_flags::LogFlags;
 use crate::mechanism::staging::metrics::{MountMetrics, RemoteMountMetrics};
 use crate::mechanism::staging::service::{MountConnector, MountProof, ServerAddress};
+use crate::report::model::rfc3339;
 use crate::run::exit::Exit;
 use crate::run::key_file;
 use crate::run::metrics::{MetricSource, MetricsAddress, MetricsListener};
+use crate::scenario::seconds;
 
 /// What the process of a mount prints when the mount works.
 const READY: &str = "mounted";
@@ -73,10 +75,11 @@ pub(crate) struct MountFlags {
     /// Carry the data to the server over this wire.
     #[arg(long, value_enum, default_value_t = ServerWire::Udp, conflicts_with = "local")]
     wire: ServerWire,
-    /// Fail all requests after this many seconds without a connection to the server. Writes that
-    /// the server lacks are lost then; unmount, and mount again [default: no limit].
-    #[arg(long, value_name = "SECONDS", conflicts_with = "local", value_parser = clap::value_parser!(u64).range(1..))]
-    patience: Option<u64>,
+    /// Fail all requests after this many seconds, or a time such as 5min, without a connection to
+    /// the server. Writes that the server lacks are lost then; unmount, and mount again [default:
+    /// no limit].
+    #[arg(long, value_name = "SECONDS", conflicts_with = "local", value_parser = seconds)]
+    patience: Option<Duration>,
     #[command(flatten)]
     log: LogFlags,
     /// Serve metrics of the mount for Prometheus over HTTP, at ADDR:PORT, or at a port of the
@@ -187,7 +190,7 @@ impl Serving {
                     tree: server.tree.clone(),
                     directory,
                     memory: flags.log.memory.0,
-                    patience: flags.patience.map(Duration::from_secs),
+                    patience: flags.patience,
                 };
                 let connector = Box::new(MountConnector::new(server, proof, far));
                 Ok(Self::Remote(RemoteMounted::open(&options, connector, reporter)?))
@@ -274,7 +277,12 @@ enum Journal {
 
 impl Journal {
     fn write(&mut self, sentence: &str) {
-        let line = format!("clearway: {}\n", escaped(sentence));
+        let mut line = format!("clearway: {}\n", escaped(sentence));
+        if let Self::File(_) = self {
+            // Nobody reads a file at the time of its sentences.
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            line = format!("{} {line}", rfc3339(now.as_secs()));
+        }
         // Without room for it, the sentence is lost; the mount goes on.
         let _ = match self {
             Self::StandardError => io::stderr().write_all(line.as_bytes()),

@@ -341,7 +341,9 @@ fn findings(found: &LogInspection) -> String {
     lines.push(match (found.undrained_files, found.lag) {
         (0, 0) => "store    has everything".to_owned(),
         (files, lag) => format!(
-            "store    lacks bytes of {files} files, and {lag} names, attributes or removals; a mount drains them"
+            "store    lacks bytes of {}, and has {}; a mount drains them",
+            counted(files, "file"),
+            counted(lag, "difference")
         ),
     });
     for (class, bytes) in &found.class_bytes {

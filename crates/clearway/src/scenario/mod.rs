@@ -38,7 +38,7 @@ pub(crate) use nearest::nearest;
 pub(crate) use section::{Section, SectionKind, is_given};
 pub(crate) use shipped::{shipped, shipped_names};
 pub(crate) use text::{read_file, read_text};
-pub(crate) use time::{RankAt, Time};
+pub(crate) use time::{RankAt, Time, percent, seconds};
 
 /// A whole run.
 #[derive(Clone, Debug)]

@@ -84,7 +84,7 @@ fn read__a_wrong_value_is_refused_with_its_line_wherever_it_stands() {
     );
     assert_eq!(
         with("times = 5", "each-takes = \"5\""),
-        "line 13: `5` is no length of time: a number with one of ns, us, ms, s, min works"
+        "line 13: `5` is no length of time: a number with one of ns, us, ms, s, min, h works"
     );
     assert_eq!(
         with("seed = 7", "seed = \"x\""),

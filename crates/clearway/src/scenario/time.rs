@@ -1,4 +1,4 @@
-//! Lengths of time in scenarios: text with a unit, from nanoseconds to minutes, so that one key
+//! Lengths of time in scenarios: text with a unit, from nanoseconds to days, so that one key
 //! serves every network. A flag that means a rank at a time is read here too.
 //!
 //! # Invariants
@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clearway_proto::base::Nanos;
 use serde::{Deserialize, Serialize};
@@ -16,9 +17,17 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Time(pub(crate) Nanos);
 
-/// Units and their nanoseconds, small first.
-const UNITS: [(&str, u64); 5] =
-    [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000), ("min", 60_000_000_000)];
+/// Units and their nanoseconds, small first; the short ones of `sleep` behind them.
+const UNITS: [(&str, u64); 8] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("min", 60_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
+];
 
 impl Time {
     /// Creates a time of `us` microseconds.
@@ -36,7 +45,9 @@ impl TryFrom<String> for Time {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
         let refuse = || {
-            format!("`{text}` is no length of time: a number with one of ns, us, ms, s, min works")
+            format!(
+                "`{text}` is no length of time: a number with one of ns, us, ms, s, min, h works"
+            )
         };
         let (number, unit) = text
             .split_at(text.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(refuse)?);
@@ -82,6 +93,26 @@ impl fmt::Display for Time {
     }
 }
 
+/// Reads a flag that is a number of seconds, or a time with its unit.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let nanos = match text.parse::<u64>() {
+        Ok(seconds) => seconds.checked_mul(1_000_000_000),
+        Err(_) => text.parse::<Time>().ok().map(|time| time.0.0),
+    };
+    let nanos = nanos.filter(|nanos| *nanos > 0);
+    nanos.map(Duration::from_nanos).ok_or_else(|| {
+        "it needs seconds, at least one, or a time with its unit; 30 and 2min work".to_owned()
+    })
+}
+
+/// Reads a flag that is a percentage of `MOST` at most, with or without its sign.
+pub(crate) fn percent<const MOST: u32>(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim_end().parse::<u32>().ok();
+    number
+        .filter(|number| *number <= MOST)
+        .ok_or_else(|| format!("it is no whole percentage up to {MOST}; {} works", MOST.min(50)))
+}
+
 /// A rank and a time, written `RANK@TIME`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RankAt {
@@ -114,9 +145,11 @@ mod tests {
             ("2.5us", 2_500, "2500ns"),
             ("1560us", 1_560_000, "1560us"),
         ];
-        for (text, ns, written) in
-            cases.into_iter().chain([("1 min", 60_000_000_000, "60s"), ("0s", 0, "0s")])
-        {
+        for (text, ns, written) in cases.into_iter().chain([
+            ("1 min", 60_000_000_000, "60s"),
+            ("0s", 0, "0s"),
+            ("1h", 3_600_000_000_000, "3600s"),
+        ]) {
             let time = Time::try_from(text.to_owned()).expect(text);
             assert_eq!((time.0.0, time.to_string().as_str()), (ns, written));
         }
@@ -130,13 +163,35 @@ mod tests {
             "",
             "-1s",
             "1.s",
-            "1h",
+            "1y",
             "99999999999999999999s",
             "99999999999s",
             "1.0000000001s",
         ] {
             let refusal = Time::try_from(text.to_owned()).expect_err(text);
-            assert!(refusal.ends_with("ns, us, ms, s, min works"), "{refusal}");
+            assert!(refusal.ends_with("ns, us, ms, s, min, h works"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn seconds__a_bare_number_or_a_time_with_its_unit() {
+        let read = [("30", 30_000), ("2min", 120_000), ("500ms", 500), ("1h", 3_600_000)];
+        for (text, millis) in read {
+            assert_eq!(seconds(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["0", "0s", "", "-1", "1.5", "99999999999999", "1y"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn percent__with_or_without_its_sign_up_to_the_most() {
+        assert_eq!(
+            [percent::<50>("5"), percent::<50>("5%"), percent::<50>("50 %")],
+            [Ok(5), Ok(5), Ok(50)]
+        );
+        for text in ["51", "-1", "", "%", "5%%", "0.5%"] {
+            assert!(percent::<50>(text).is_err(), "{text}");
         }
     }
 

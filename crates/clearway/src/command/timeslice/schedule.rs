@@ -8,8 +8,7 @@ use clearway_proto::timeslice::{Dfs, SpeedUp, Window};
 use crate::mechanism::timeslice::ScheduledAction as Go;
 use crate::mechanism::timeslice::{ScheduledChange, TimeslicePlan};
 use crate::run::VenueKind;
-use crate::scenario::RankAt;
-use crate::scenario::Time;
+use crate::scenario::{RankAt, Time, percent};
 
 /// What schedules and ranks are like.
 #[derive(Clone, Debug, Args)]
@@ -32,7 +31,7 @@ pub(super) struct ScheduleFlags {
     #[arg(long, value_name = "N")]
     history: Option<usize>,
     /// How much less than the median `dfs` proposes while inputs keep up, in percent; 0 for never.
-    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(..=50))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = percent::<50>)]
     speed_up: u32,
     /// Ranks that die, and when after counting began: 40@2ms; of a lab or a job their processes, by
     /// SIGKILL. Builders are the ranks behind the inputs.

@@ -7,7 +7,9 @@ use clap::Args;
 use clearway_fs::classes::ClassRule;
 use clearway_fs::log_directory::LogSizes;
 use clearway_fs::mount::LogOptions;
-use clearway_proto::base::{Bytes, Class};
+use clearway_proto::base::{BitsPerSec, Bytes, Class};
+
+use crate::scenario::seconds;
 
 /// The size of a new log, and its inodes.
 const SIZE: Bytes = Bytes(4 << 30);
@@ -16,6 +18,15 @@ const INODES: u32 = 1_000_000;
 const INODES_MIN: u32 = 2;
 /// How long a step in the store may make no progress.
 const STORE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Reads a rate that lets something through.
+pub(super) fn positive_rate(text: &str) -> Result<BitsPerSec, String> {
+    match text.parse::<BitsPerSec>() {
+        Ok(BitsPerSec(0)) => Err("nothing passes at that rate; 1Gb/s is one".to_owned()),
+        Ok(rate) => Ok(rate),
+        Err(why) => Err(why.to_string()),
+    }
+}
 
 /// Sizes, classes and limits of a log and its store.
 #[derive(Debug, Args)]
@@ -43,10 +54,13 @@ pub(crate) struct LogFlags {
     /// [default: those of the log].
     #[arg(long = "rule", value_name = "PATTERN=CLASS")]
     rules: Vec<ClassRule>,
-    /// Park the drain after this many seconds without progress in the store, and try again with a
-    /// new child process [default: 30].
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    store_patience: Option<u64>,
+    /// Park the drain after this many seconds, or a time such as 2min, without progress in the
+    /// store, and try again with a new child process [default: 30].
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    store_patience: Option<Duration>,
+    /// Write to the store at no more than RATE, as in 2Gb/s [default: as fast as it takes bytes].
+    #[arg(long, value_name = "RATE", value_parser = positive_rate)]
+    drain_rate: Option<BitsPerSec>,
 }
 
 impl LogFlags {
@@ -62,7 +76,8 @@ impl LogFlags {
             memory: self.memory.0,
             class: self.class,
             rules: self.rules.clone(),
-            store_patience: self.store_patience.map_or(STORE_PATIENCE, Duration::from_secs),
+            store_patience: self.store_patience.unwrap_or(STORE_PATIENCE),
+            drain_rate: self.drain_rate,
             shares: None,
         }
     }
@@ -75,6 +90,7 @@ impl LogFlags {
             ("--class", self.class.is_some()),
             ("--rule", !self.rules.is_empty()),
             ("--store-patience", self.store_patience.is_some()),
+            ("--drain-rate", self.drain_rate.is_some()),
         ];
         flags.into_iter().find_map(|(flag, is_set)| is_set.then_some(flag))
     }

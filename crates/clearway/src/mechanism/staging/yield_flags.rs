@@ -5,13 +5,15 @@ use clap::Args;
 use clearway_proto::base::BitsPerSec;
 use clearway_proto::calls::PacerConfig;
 
+use super::log_flags::positive_rate;
+
 /// Whether mounts yield to small messages.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct YieldFlags {
     /// Slow mounts down while what they write in the classes bulk and scavenger delays small
     /// messages. RATE is that of the slowest link between them and the server, as in 10Gb/s
     /// [default: mounts write as fast as they can].
-    #[arg(long = "yield", value_name = "RATE")]
+    #[arg(long = "yield", value_name = "RATE", value_parser = positive_rate)]
     link: Option<BitsPerSec>,
     /// With --yield, let all mounts together write at RATE in any case [default: 1 % of the link].
     #[arg(long = "yield-floor", value_name = "RATE", requires = "link")]
@@ -22,13 +24,10 @@ impl YieldFlags {
     /// Returns the pace of mounts, if there is one.
     ///
     /// # Errors
-    /// One sentence: a rate of zero, or a floor above the link.
+    /// One sentence: a floor above the link.
     pub(super) fn pace(&self) -> Result<Option<PacerConfig>> {
         let Some(link) = self.link else { return Ok(None) };
         let floor = self.floor.unwrap_or(BitsPerSec(0));
-        if link.0 == 0 {
-            bail!("--yield 0b/s is no rate of a link; give that of the slowest one, as in 10Gb/s");
-        }
         if floor.0 > link.0 {
             bail!("--yield-floor {floor} is more than the link of --yield carries, {link}");
         }
@@ -41,12 +40,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pace__a_floor_above_the_link_and_a_link_of_zero_are_refused() {
+    fn pace__a_floor_above_the_link_is_refused() {
         let pace = |link, floor| YieldFlags { link, floor }.pace();
         assert_eq!(pace(None, None).expect("none"), None);
         let config = PacerConfig { link: BitsPerSec(100), floor: BitsPerSec(100) };
         assert_eq!(pace(Some(config.link), Some(config.floor)).expect("a pace"), Some(config));
         assert!(pace(Some(BitsPerSec(100)), Some(BitsPerSec(101))).is_err());
-        assert!(pace(Some(BitsPerSec(0)), None).is_err());
     }
 }

@@ -1,0 +1,65 @@
+//! The rate at which bytes go to a store, of all steps of a child together.
+//!
+//! # Model
+//! A file system takes writes into memory and sends them when it likes, or all at once at a sync. So
+//! what is written at a pace is also synced in stretches of it.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
+
+use clearway_proto::base::{BitsPerSec, Bytes};
+use clearway_proto::flow::TokenBucket;
+use clearway_runtime::clock;
+use rustix::fs;
+use rustix::io::Errno;
+
+/// What may leave at once, and what is synced at a time, at least.
+const STRETCH: u64 = 1 << 20;
+/// The time at the rate after which what was written is synced.
+const SYNCS_A_SECOND: u64 = 4;
+/// The longest time without a sign of progress.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Holds writes back.
+#[derive(Debug)]
+pub(super) struct DrainPace {
+    bucket: Mutex<TokenBucket>,
+    stretch: u64,
+}
+
+impl DrainPace {
+    pub(super) fn new(rate: BitsPerSec) -> Self {
+        let bucket = TokenBucket::new(rate, Bytes(STRETCH), clock::now());
+        let stretch = (rate.0 / 8 / SYNCS_A_SECOND).max(STRETCH);
+        Self { bucket: Mutex::new(bucket), stretch }
+    }
+
+    /// Waits until this many bytes may be written. `progress` is called meanwhile.
+    pub(super) fn wait(&self, bytes: u64, progress: &dyn Fn()) {
+        loop {
+            let now = clock::now();
+            let taken =
+                self.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(now, Bytes(bytes));
+            let Err(until) = taken else { return };
+            sleep(Duration::from_nanos(until.since(now).0).min(WAIT_MAX));
+            progress();
+        }
+    }
+
+    /// Syncs a file when a stretch of it was written since the last time.
+    pub(super) fn written(
+        &self,
+        file: &OwnedFd,
+        bytes: u64,
+        unsynced: &mut u64,
+    ) -> Result<(), Errno> {
+        *unsynced += bytes;
+        if *unsynced >= self.stretch {
+            *unsynced = 0;
+            fs::fdatasync(file)?;
+        }
+        Ok(())
+    }
+}
