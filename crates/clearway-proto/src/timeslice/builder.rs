@@ -420,8 +420,9 @@ impl Builder {
         if self.barrier.is_some() && line.can_begin() {
             line.owed.welcome = true;
             line.welcomed = true;
-            // Grants to it before it followed the decision that brought it were sent to nobody.
-            line.owed.credit |= line.granted > 0;
+            // Grants to it before it followed the decision that brought it were sent to nobody, and
+            // what was released before it has not heard.
+            line.owed.credit |= line.granted > 0 || self.first > 0;
             self.outbox.want(place);
         }
     }

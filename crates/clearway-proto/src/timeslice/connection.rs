@@ -130,6 +130,8 @@ pub(super) struct Connections {
     pub(super) range: Range<u64>,
     /// Nothing is sent from here on before something is decided.
     pub(super) horizon: Option<u64>,
+    /// The earliest timeslice before those of this input that a builder has not released.
+    pub(super) elder: Option<u64>,
     pub(super) supply: Supply,
     pub(super) policy: Policy,
     pub(super) slots: WriteSlots,
@@ -161,11 +163,33 @@ impl Connections {
         connection.turn = self.journal.turn(place, connection.position).unwrap_or(u64::MAX);
     }
 
+    /// Looks up what is left of the timeslices before those of this input.
+    pub(super) fn look_behind(&mut self) {
+        let (journal, start) = (&self.journal, self.range.start);
+        let elder = |(place, connection): (usize, &BuilderConnection)| {
+            let takes_part = connection.stage != ConnectionState::Out;
+            takes_part.then(|| journal.earliest(place, connection.released, start)).flatten()
+        };
+        self.elder = self.all.iter().enumerate().filter_map(elder).min();
+    }
+
+    /// Returns the first timeslice that an input which joined sends no more, since another one that
+    /// holds as many contributions, from the earliest that is not released on, would not have it.
+    ///
+    /// If a builder died, what it left would stand behind everything that was sent; others, whose
+    /// memory is full of what it left, could never send all of that. What was dealt before the last
+    /// decision stands before all that it left, and must be sent.
+    pub(super) fn reach(&self) -> u64 {
+        let reach = |elder: u64| elder.saturating_add(self.supply.held()).max(self.journal.from());
+        self.elder.map_or(u64::MAX, reach)
+    }
+
     /// Looks up the same for all, and where the stream ends.
     pub(super) fn look_up_all(&mut self, own: usize) {
         self.range = self.journal.range(own);
         self.range.end = self.range.end.min(self.supply.end().unwrap_or(u64::MAX));
         (0..self.all.len()).for_each(|place| self.look_up(place));
+        self.look_behind();
     }
 }
 
@@ -184,10 +208,6 @@ impl TurnView for Connections {
 
     fn turn_of(&self, place: usize) -> Option<u64> {
         self.all[place].next.map(|_| self.all[place].turn)
-    }
-
-    fn has_next(&self) -> bool {
-        self.all.iter().any(|connection| connection.next.is_some())
     }
 
     fn first(&self) -> u64 {
@@ -225,7 +245,7 @@ impl TurnView for Connections {
         let Some(next) = connection.next.filter(|next| *next < self.supply.ready()) else {
             return Err(Cause::NoMicroslices);
         };
-        if self.horizon.is_some_and(|horizon| next >= horizon) {
+        if next >= self.horizon.unwrap_or(u64::MAX).min(self.reach()) {
             return Err(Cause::NoCredit);
         }
         if !self.policy.is_building() {

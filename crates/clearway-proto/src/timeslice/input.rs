@@ -101,6 +101,7 @@ impl InputNode {
             all,
             range: 0..0,
             horizon: None,
+            elder: None,
             supply: Supply::new(config.source, first),
             policy: config.policy,
             slots: config.slots,
@@ -355,6 +356,9 @@ impl InputNode {
             free = self.connections.supply.release(sent.timeslice).or(free);
             self.policy.released(cx.now, place, sent.turn);
             self.record.released += 1;
+        }
+        if self.connections.elder.is_some() {
+            self.connections.look_behind();
         }
         if let Some(timeslice) = free {
             cx.out.notify(TimesliceEvent::Free { timeslice });

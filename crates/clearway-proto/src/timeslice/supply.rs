@@ -136,6 +136,14 @@ impl Supply {
         ready.min(self.end.unwrap_or(u64::MAX))
     }
 
+    /// Returns how many contributions are held that no builder has released.
+    pub(super) fn held(&self) -> u64 {
+        match self.source {
+            ContributionSource::Endless(..) => u64::MAX,
+            ContributionSource::Given => self.entries.len() as u64,
+        }
+    }
+
     /// Returns the bytes of the longest contribution so far.
     pub(super) const fn longest(&self) -> u64 {
         self.longest

@@ -274,6 +274,17 @@ impl Journal {
         self.orders[place].count(position, range, end)
     }
 
+    /// Returns the earliest timeslice before `end` that the builder at `place` has at `position` of
+    /// its order or behind it.
+    pub(in crate::timeslice) fn earliest(
+        &self,
+        place: usize,
+        position: u64,
+        end: u64,
+    ) -> Option<u64> {
+        if end == 0 { None } else { self.orders[place].earliest(position, end) }
+    }
+
     /// Returns the timeslice of the builder at `place` at `position` of its order.
     pub(in crate::timeslice) fn nth(&self, place: usize, position: u64) -> Option<u64> {
         // Before anything is decided an order is its builder's turns: one table for all instead of

@@ -167,6 +167,22 @@ impl BuilderOrder {
         count
     }
 
+    /// Returns the earliest timeslice before `end` that stands at `position` or behind it. O(what
+    /// was inherited).
+    pub(super) fn earliest(&self, position: u64, end: u64) -> Option<u64> {
+        let of_run = |run: &PositionRange| {
+            let from = position.max(run.begin);
+            let to = match run.what {
+                // Turns ascend.
+                OrderSource::Turns { .. } => run.end.min(from.saturating_add(1)),
+                OrderSource::Inherited { .. } => run.end,
+            };
+            (from..to).filter_map(|position| run.nth(self.builder, position)).min()
+        };
+        let runs = &self.runs[self.run_of(position)..];
+        runs.iter().filter_map(of_run).min().filter(|earliest| *earliest < end)
+    }
+
     fn run_of(&self, position: u64) -> usize {
         self.runs.partition_point(|run| run.end <= position)
     }

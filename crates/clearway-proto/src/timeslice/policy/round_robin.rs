@@ -150,10 +150,6 @@ mod tests {
             self.0[place].map(|(_, turn)| turn)
         }
 
-        fn has_next(&self) -> bool {
-            self.0.iter().any(Option::is_some)
-        }
-
         fn first(&self) -> u64 {
             0
         }

@@ -19,9 +19,6 @@ pub(in crate::timeslice) trait TurnView {
     /// there is nothing more for it.
     fn turn_of(&self, place: usize) -> Option<u64>;
 
-    /// Returns whether there is anything more for anybody.
-    fn has_next(&self) -> bool;
-
     /// Returns the first timeslice that this input has something for.
     fn first(&self) -> u64;
 

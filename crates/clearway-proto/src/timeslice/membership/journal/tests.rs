@@ -62,6 +62,19 @@ fn next__leaves_out_what_an_input_has_nothing_for() {
 }
 
 #[test]
+fn earliest__looks_among_what_is_dealt_and_what_is_inherited() {
+    let journal =
+        decide(&journal(1, 2, &[]), Change::Remove { member: RosterMember(1), settled: 1 }, 8);
+    // Builder 1 builds 1 3 5 7, then the inherited 2 4 6, then 8 9 ...
+    let earliest = |position, end| journal.earliest(1, position, end);
+    assert_eq!(earliest(0, u64::MAX), Some(1));
+    assert_eq!(earliest(1, u64::MAX), Some(2), "it stands behind 3, 5 and 7");
+    assert_eq!(earliest(6, u64::MAX), Some(6));
+    assert_eq!((earliest(7, 9), earliest(7, 8)), (Some(8), None));
+    assert_eq!(earliest(0, 0), None);
+}
+
+#[test]
 fn with__refuses_what_cannot_be_decided() {
     let journal = journal(2, 2, &[3]);
     let refused = |change| assert!(!journal.permits(change), "{change:?}");

@@ -203,15 +203,25 @@ impl Paced {
         self.before.is_none() && self.current.as_ref().is_some_and(through)
     }
 
+    /// Returns the first timeslice of the next interval that is to be opened behind `end`; none where
+    /// nothing is left. Without anything for those that count, intervals that have nothing for the
+    /// others either are passed over: they would all be through at once.
+    fn next_first(&self, view: &dyn TurnView, end: u64) -> Option<u64> {
+        let turns = || (0..view.builders()).filter_map(|place| Some((place, view.turn_of(place)?)));
+        if turns().any(|(place, _)| self.counts(place)) {
+            return Some(end);
+        }
+        turns().map(|(_, turn)| turn).min().filter(|turn| *turn >= end)
+    }
+
     /// Goes on to the next interval in which this input has something, if the one under way is far
     /// enough.
     fn open_next(&mut self, view: &dyn TurnView) {
         while self.is_through()
             && let Some(current) = self.current
-            && view.has_next()
+            && let Some(first) = self.next_first(view, current.extent.end)
         {
-            let extent =
-                IntervalExtent::new(view.deals(), self.parameters.interval, current.extent.end);
+            let extent = IntervalExtent::new(view.deals(), self.parameters.interval, first);
             // Nobody proposed it in time: like the one before, and right behind it.
             let behind = |last: Proposal| Proposal { start: last.start + last.duration, ..last };
             let last = current.proposed.filter(|_| !self.is_stale(extent.index));

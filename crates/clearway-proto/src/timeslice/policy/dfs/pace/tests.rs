@@ -38,6 +38,7 @@ impl SchedulerBench {
             journal: Arc::new(Journal::new(&Arc::new(layout))),
             range: 0..0,
             horizon: None,
+            elder: None,
             supply: Supply::new(
                 ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(BYTES))),
                 0,
@@ -291,6 +292,29 @@ fn redealt__pacing_goes_on_with_rounds_of_those_who_are_left() {
 }
 
 /// Builders with half of the turns have one in every other round.
+/// The first builder has been relieved, so that it counts in no interval, and has no room.
+#[test]
+fn open_next__ends_where_only_a_relieved_builder_has_something_left() {
+    let mut bench = SchedulerBench::new();
+    let change = Change::Weigh { member: RosterMember(1), weight: 8 };
+    let journal = bench.connections.journal.with(Decision { change, from: 0 });
+    bench.connections.journal = Arc::new(journal.expect("it is permitted"));
+    bench.connections.supply.finish(100);
+    bench.connections.look_up_all(0);
+    bench.paced.redealt(LocalNs(1_000), &bench.connections);
+    bench.connections.all[0].ring = Ring::new(0);
+    let mut sent = Vec::new();
+    while let timeslices @ [_, ..] = &bench.send(2_000)[..] {
+        sent.extend_from_slice(timeslices);
+        bench.release(2_000, timeslices.to_vec());
+    }
+    let others = (0..100).filter(|timeslice| bench.connections.journal.turn_of(*timeslice) != 0);
+    assert_eq!(sorted(sent.clone()), others.collect::<Vec<_>>());
+    bench.connections.all[0].ring = Ring::new(1 << 10);
+    sent.extend(bench.send(3_000));
+    assert_eq!(sorted(sent), (0..100).collect::<Vec<_>>(), "what is left leaves without a pace");
+}
+
 #[test]
 fn extent__follows_from_the_deals() {
     let bench = SchedulerBench::new();
