@@ -59,7 +59,7 @@ mod tests;
 
 pub use context::{ReleasePolicy, TimesliceConfig, TimesliceEvent, WriteSlots};
 pub use layout::{LayoutError, Role, TimesliceLayout};
-pub use node::{TimesliceCommand, TimesliceNode};
+pub use node::{SettledTimeslice, TimesliceCommand, TimesliceNode};
 pub use policy::{Cause, Dfs, IntervalRecord, Policy, SpeedUp, Window};
 pub use record::{BuilderRecord, InputRecord, TimesliceRecord};
 pub use supply::{ContributionSizes, ContributionSource, ContributionSpans};

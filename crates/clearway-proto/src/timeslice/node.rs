@@ -56,6 +56,17 @@ pub enum TimesliceCommand {
     Abort,
 }
 
+/// A timeslice that a builder had built before a decision removed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettledTimeslice {
+    /// The builder.
+    pub rank: Rank,
+    /// How many decisions there were with that one: a builder that came back is removed by another.
+    pub epoch: u32,
+    /// Which.
+    pub timeslice: u64,
+}
+
 #[derive(Debug)]
 enum NodeRole {
     Input(Box<InputNode>),
@@ -122,8 +133,13 @@ impl TimesliceNode {
     /// Returns the timeslices that removed builders have built, by decision, in their order; as far
     /// as this node knows. Everything else that such a builder has reported as complete is built by
     /// others. O(1) for each.
-    pub fn settled(&self) -> impl Iterator<Item = (Rank, u64)> + '_ {
-        self.journal.settled().map(|(member, timeslice)| (self.journal.rank(member), timeslice))
+    pub fn settled(&self) -> impl Iterator<Item = SettledTimeslice> + '_ {
+        let one = |(epoch, member, timeslice)| SettledTimeslice {
+            rank: self.journal.rank(member),
+            epoch,
+            timeslice,
+        };
+        self.journal.settled().map(one)
     }
 
     /// Returns, at a builder, the first input whose contribution to the oldest timeslice in the

@@ -15,8 +15,9 @@ use std::sync::Arc;
 
 use clearway_proto::base::{Bytes, Class, Nanos, RandomKey, RandomStream, Rank};
 use clearway_proto::timeslice::{
-    ContributionSource, ContributionSpans, Dfs, Policy, ReleasePolicy, TimesliceCommand,
-    TimesliceConfig, TimesliceEvent, TimesliceLayout, TimesliceNode, Window, WriteSlots,
+    ContributionSource, ContributionSpans, Dfs, Policy, ReleasePolicy, SettledTimeslice,
+    TimesliceCommand, TimesliceConfig, TimesliceEvent, TimesliceLayout, TimesliceNode, Window,
+    WriteSlots,
 };
 use clearway_proto::wire::{RegionId, Span, Wire};
 use clearway_sim::Picos;
@@ -446,7 +447,7 @@ impl<'a> RunningJob<'a> {
     }
 
     /// What removed builders have built by decision, as whoever knows most of them says.
-    fn built_by_removed(&mut self) -> Vec<(Rank, u64)> {
+    fn built_by_removed(&mut self) -> Vec<SettledTimeslice> {
         let ranks = (0..self.trial.ranks()).map(Rank);
         let all = ranks.filter_map(|rank| {
             Some(self.stage.world.engine_mut(rank)?.settled().collect::<Vec<_>>())
@@ -467,9 +468,9 @@ impl<'a> RunningJob<'a> {
             |built: &&CompletedTimeslice| built.life >= removals(built.rank).unwrap_or(0);
         for timeslice in 0..self.trial.timeslices {
             let all = self.built.get(&timeslice).map_or(&[][..], Vec::as_slice);
-            let by_decision = settled.iter().filter(|(_, settled)| *settled == timeslice);
+            let by_decision = settled.iter().filter(|settled| settled.timeslice == timeslice);
             let mut valid: Vec<&CompletedTimeslice> = all.iter().filter(is_current).collect();
-            for (rank, _) in by_decision {
+            for SettledTimeslice { rank, .. } in by_decision {
                 let built = all.iter().rfind(|built| built.rank == *rank && !is_current(built));
                 valid.push(built.unwrap_or_else(|| {
                     panic!("timeslice {timeslice} was never complete at {rank:?}")

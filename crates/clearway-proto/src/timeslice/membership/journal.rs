@@ -103,8 +103,8 @@ pub(in crate::timeslice) struct Journal {
     turns: Arc<Turns>,
     from: u64,
     deals: Vec<Deal>,
-    /// What builders left that were removed, and how many positions of it are built.
-    settled: Vec<(RosterMember, Arc<BuilderOrder>, u64)>,
+    /// In which epoch builders were removed, what they left, and how many positions of it are built.
+    settled: Vec<(u32, RosterMember, Arc<BuilderOrder>, u64)>,
 }
 
 impl Journal {
@@ -313,14 +313,18 @@ impl Journal {
         Some((position, timeslice))
     }
 
-    /// Returns the timeslices that removed builders have built, in their order.
-    pub(in crate::timeslice) fn settled(&self) -> impl Iterator<Item = (RosterMember, u64)> + '_ {
-        let of_one = |(member, order, settled): &'_ (RosterMember, Arc<BuilderOrder>, u64)| {
-            let (member, order) = (*member, order.clone());
-            (0..*settled)
-                .map_while(move |position| order.nth(position))
-                .map(move |timeslice| (member, timeslice))
-        };
+    /// Returns the timeslices that removed builders have built, in their order, and the epoch of
+    /// each removal.
+    pub(in crate::timeslice) fn settled(
+        &self,
+    ) -> impl Iterator<Item = (u32, RosterMember, u64)> + '_ {
+        let of_one =
+            |(epoch, member, order, count): &(u32, RosterMember, Arc<BuilderOrder>, u64)| {
+                let (epoch, member, order) = (*epoch, *member, order.clone());
+                (0..*count)
+                    .map_while(move |position| order.nth(position))
+                    .map(move |timeslice| (epoch, member, timeslice))
+            };
         self.settled.iter().flat_map(of_one)
     }
 
@@ -408,7 +412,7 @@ impl Journal {
                 self.orders[place].cut(from);
                 let left =
                     Arc::new(core::mem::replace(&mut self.orders[place], BuilderOrder::new(place)));
-                self.settled.push((member, left.clone(), settled));
+                self.settled.push((self.epoch(), member, left.clone(), settled));
                 self.redeal(from, Some((left, settled)))
             }
         }

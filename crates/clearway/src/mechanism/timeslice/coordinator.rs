@@ -49,6 +49,7 @@ use super::numbers::{CompletenessAudit, TimesliceNumbers};
 use super::plan::TimeslicePlan;
 use super::run_progress::{RankLoss, RunProgress};
 use super::scheduled_change::ScheduledAction;
+use super::settled::SettledWork;
 use super::simulated::TimesliceOutcome;
 use super::status_board::StatusBoard;
 use crate::run::exit::Exit;
@@ -549,7 +550,7 @@ impl<'a> TimesliceCoordinator<'a> {
         count: RunCounts,
     ) -> Result<(TimesliceOutcome, BuildResult)> {
         let took = run_progress.took();
-        let settled = match run_progress.living().next() {
+        let mut settled = match run_progress.living().next() {
             Some(first) if run_progress.all_deaths().next().is_some() => {
                 self.built_by_dead(first)?
             }
@@ -559,17 +560,12 @@ impl<'a> TimesliceCoordinator<'a> {
             let (name, what) = (self.name(Rank(change.when.rank)), change.wanted.sentence());
             eprintln!("clearway: {name} was to {what}, but the run was over before");
         }
-        // A rank that is done itself says what it has, of all times that it took part; but not what
-        // a process before it had.
-        let is_done = |(rank, _): &(u32, TimesliceNumbers)| {
-            run_progress.done.contains_key(&Rank(*rank)) && !run_progress.was_restarted(Rank(*rank))
-        };
-        let settled: Vec<_> = settled.into_iter().filter(|one| !is_done(one)).collect();
+        SettledWork::keep_lost(&mut settled, &run_progress);
         let (given, deaths) =
             (run_progress.end.unwrap_or(0), self.deaths(policy, &run_progress, &settled));
         let done = run_progress.done.keys().copied().collect();
         let taken = run_progress.done.values().map(|account| &account.taken);
-        let all = || taken.clone().chain(settled.iter().map(|(_, numbers)| numbers));
+        let all = || taken.clone().chain(settled.iter().map(|work| &work.numbers));
         let audit = CompletenessAudit::new(given, all());
         let timeslices = all().map(TimesliceNumbers::count).sum();
         let cost = count.cost();
@@ -641,7 +637,7 @@ impl<'a> TimesliceCoordinator<'a> {
     }
 
     /// Returns what builders had built that are out, as `rank` knows it.
-    fn built_by_dead(&mut self, rank: Rank) -> Result<Vec<(u32, TimesliceNumbers)>> {
+    fn built_by_dead(&mut self, rank: Rank) -> Result<Vec<SettledWork>> {
         self.request(rank, TimesliceRequest::Tell)?;
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {

@@ -48,6 +48,7 @@ use super::ledger::{BuiltCounts, SourceCounts, add_built};
 use super::losses::BuilderWait;
 use super::numbers::TimesliceNumbers;
 use super::scheduled_change::ScheduledAction;
+use super::settled::SettledWork;
 use crate::run::session::Protocol;
 
 /// The conversation of timeslice building.
@@ -128,8 +129,7 @@ pub(crate) enum TimesliceResponse {
         epoch: u32,
     },
     Helpless,
-    /// By rank; once for each time that it was out.
-    Settled(Vec<(u32, TimesliceNumbers)>),
+    Settled(Vec<SettledWork>),
     /// It cannot go on; one sentence.
     Failed(String),
 }

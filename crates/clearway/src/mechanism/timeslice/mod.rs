@@ -36,6 +36,7 @@ mod role;
 mod run_progress;
 mod scheduled_change;
 mod section;
+mod settled;
 mod simulated;
 mod sink;
 mod status_board;

@@ -39,9 +39,9 @@ use super::messages::{
     TimesliceAssignment, TimesliceProgress, TimesliceProtocol, TimesliceRequest, TimesliceResponse,
     TimesliceResult,
 };
-use super::numbers::TimesliceNumbers;
 use super::plan::{layout, numbered_role};
 use super::role::{TimesliceMemory, TimesliceRole};
+use super::settled::SettledWork;
 use super::stream::look;
 use crate::run::exit::Exit;
 use crate::run::rank_process::{Incoming, RankContext, Requests, respond};
@@ -334,7 +334,7 @@ impl<'a> RunningBuild<'a> {
                 self.commands.push_back(TimesliceCommand::Join)
             }
             Incoming::Request(TimesliceRequest::Tell) => {
-                let settled = built_by_dead(driver.engine_mut());
+                let settled = SettledWork::all(driver.engine_mut());
                 self.respond(TimesliceResponse::Settled(settled));
             }
             Incoming::Leave => self.next = Some(AfterRun::Leave),
@@ -595,18 +595,6 @@ fn hand_over(
         output.hand_over(built);
     }
     None
-}
-
-/// Returns what builders had built that are out, by decision.
-fn built_by_dead(node: &TimesliceNode) -> Vec<(u32, TimesliceNumbers)> {
-    let mut settled: Vec<(u32, TimesliceNumbers)> = Vec::new();
-    for (rank, timeslice) in node.settled() {
-        match settled.last_mut() {
-            Some((last, numbers)) if *last == rank.0 => numbers.push(timeslice),
-            _ => settled.push((rank.0, TimesliceNumbers::from_iter([timeslice]))),
-        }
-    }
-    settled
 }
 
 /// The rank's side of the progress loop.

@@ -40,8 +40,11 @@ pub(super) struct RankLoss {
     epoch: Option<u32>,
     /// When, since the run began, and when the others knew.
     pub(super) known: DetectionTimes,
-    /// When it took part again.
+    /// When it took part again, and by which decision.
     pub(super) back: Option<Nanos>,
+    back_epoch: Option<u32>,
+    /// Another process has its place.
+    is_replaced: bool,
     /// The ranks that know.
     knowing: BTreeSet<Rank>,
     /// Of a builder: timeslices that count as built by it.
@@ -192,6 +195,22 @@ impl RunProgress {
     /// Returns those that were out at some time, whether they are back or not.
     pub(super) fn all_deaths(&self) -> impl Iterator<Item = &RankLoss> {
         self.back.iter().chain(self.out.values())
+    }
+
+    /// Returns whether a process of `death`, which is one of [`RunProgress::all_deaths`], is gone
+    /// with all that it has built.
+    pub(super) fn has_lost_process(&self, death: &RankLoss) -> bool {
+        death.is_replaced || death.back.is_none() && !self.done.contains_key(&death.rank)
+    }
+
+    /// Returns the number, among [`RunProgress::all_deaths`], of the loss of the process of `rank`
+    /// that took part when the decision of `epoch` removed it; none when it is there.
+    pub(super) fn loss_of(&self, rank: Rank, epoch: u32) -> Option<usize> {
+        self.all_deaths().position(|death| {
+            death.rank == rank
+                && self.has_lost_process(death)
+                && death.back_epoch.is_none_or(|back| epoch < back)
+        })
     }
 
     /// Returns what was not asked for, by time.
@@ -368,7 +387,8 @@ impl RunProgress {
     /// has what the one before had built; returns how often that was done.
     pub(super) fn restart(&mut self, rank: Rank, name: String, archive: Option<String>) -> u32 {
         if let Some(death) = self.out.get_mut(&rank) {
-            (death.is_restarting, death.name, death.archive) = (true, name, archive);
+            (death.is_restarting, death.is_replaced) = (true, true);
+            (death.name, death.archive) = (name, archive);
         }
         self.lost.restart(rank.0);
         let restarts = self.restarts.entry(rank).or_default();
@@ -426,6 +446,7 @@ impl RunProgress {
         let now = self.now();
         let death = self.out.remove(&rank).map(|death| RankLoss {
             back: Some(now),
+            back_epoch: Some(epoch),
             is_restarting: false,
             ..death
         });
@@ -456,6 +477,8 @@ impl RunProgress {
             epoch: None,
             known: DetectionTimes::from_death(died),
             back: None,
+            back_epoch: None,
+            is_replaced: false,
             knowing: BTreeSet::new(),
             settled: 0,
             archive: None,

@@ -14,8 +14,8 @@ use clearway_proto::base::Rank;
 use clearway_proto::timeslice::Policy;
 
 use super::super::messages::{SinkKind, SourceKind, TimesliceRequest, TimesliceResponse};
-use super::super::numbers::TimesliceNumbers;
 use super::super::run_progress::{RankLoss, RunProgress};
+use super::super::settled::SettledWork;
 use super::super::sink::BUILDER;
 use super::origin::FirstStarts;
 use super::{LOOK_EVERY, PATIENCE, TimesliceCoordinator};
@@ -96,18 +96,16 @@ impl TimesliceCoordinator<'_> {
         &self,
         policy: Policy,
         run_progress: &RunProgress,
-        settled: &[(u32, TimesliceNumbers)],
+        settled: &[SettledWork],
     ) -> Vec<RankLoss> {
         let mut deaths: Vec<RankLoss> = run_progress.all_deaths().cloned().collect();
-        for death in &mut deaths {
+        for (number, death) in deaths.iter_mut().enumerate() {
             death.policy = Some(policy);
             if death.name.is_empty() {
                 death.name = self.name(death.rank);
             }
-            let is_gone = death.back.is_none() && !run_progress.done.contains_key(&death.rank);
-            if is_gone || run_progress.was_restarted(death.rank) {
-                let own = settled.iter().filter(|(rank, _)| *rank == death.rank.0);
-                death.settled = own.map(|(_, numbers)| numbers.count()).sum();
+            if let Some(count) = SettledWork::of_loss(settled, run_progress, number) {
+                death.settled = count;
                 death.archive = death.archive.take().or_else(|| self.archive_of(death.rank));
             }
         }

@@ -106,7 +106,7 @@ fn ledger__what_the_dead_take_along_is_counted_for_them_alone() {
     let mut machine = ran(&[Fault::Dead(dead)]);
     let ledger = machine.ledger();
     let node = machine.world.engine_mut(Rank(0)).expect("it lives");
-    let settled = node.settled().filter(|(rank, _)| rank.0 == dead).count() as u64;
+    let settled = node.settled().filter(|settled| settled.rank.0 == dead).count() as u64;
     assert!(settled > 0);
     for entry in &ledger {
         assert_eq!(entry.undelivered, Some(5 * settled), "{entry:?}");

@@ -81,8 +81,8 @@ fn run(seed: u64) {
     let dead = machine.dead.clone();
     let first = machine.living()[0];
     let node = machine.world.engine_mut(Rank(first)).expect("it lives");
-    let settled = node.settled().filter(|(rank, _)| dead.contains(&rank.0));
-    let settled: TimesliceNumbers = settled.map(|(_, timeslice)| timeslice).collect();
+    let settled = node.settled().filter(|settled| dead.contains(&settled.rank.0));
+    let settled: TimesliceNumbers = settled.map(|settled| settled.timeslice).collect();
     let sinks = machine.sinks.iter().enumerate();
     let living = sinks.filter(|(place, _)| !dead.contains(&(shape.inputs + *place as u32)));
     let all = living.map(|(_, sink)| &sink.taken).chain([&settled]);
