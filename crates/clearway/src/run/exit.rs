@@ -20,6 +20,9 @@ pub(crate) enum Exit {
     Invalid = 4,
     /// A permission is missing.
     NoPermission = 5,
+    /// Of the process of a rank: the run goes on without it, and its sentence on standard error
+    /// says why. The program that started it ends with status 1.
+    NoPart = 6,
     /// Interrupted by the user.
     Interrupted = 130,
 }

@@ -11,6 +11,8 @@
 //!     ranks, then reaps them.
 //!     Connections belong to whoever gave them, who ends those ranks.
 
+mod start;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddrV4, TcpStream};
@@ -18,7 +20,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{Class, LocalNs, Rank};
@@ -31,6 +33,7 @@ use clearway_wires::{
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
+use self::start::StartStep;
 use super::interrupt::Interrupt;
 use super::message::{FromRank, Ready, Setup, ToRank};
 #[cfg(not(test))]
@@ -39,6 +42,8 @@ use super::session::{Protocol, Session};
 
 /// How long ranks may take to start on a busy machine.
 const START_PATIENCE: Duration = Duration::from_secs(30);
+/// What ranks do first.
+const START: StartStep = StartStep { wanted: "said where it is", patience: START_PATIENCE };
 /// How often a wait looks for the user's interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The longest line a rank sends: a record of 6,000 slices with every pair of a large job takes 26
@@ -282,7 +287,7 @@ impl RankProcesses {
             let request = PortRequest { rank, session, address, network, far, incarnation: 0 };
             all.send::<()>(rank, &ToRank::Bind(request))?;
         }
-        let mut peers = all.started(|message| match message {
+        let mut peers = all.started(&START, |message| match message {
             FromRank::Bound(location) => Some(location),
             _ => None,
         })?;
@@ -311,7 +316,8 @@ impl RankProcesses {
         for rank in all.ranks() {
             all.send(rank, &setup)?;
         }
-        let ready = all.started(|message| match message {
+        let opening = StartStep { wanted: "opened its wire", ..START };
+        let ready = all.started(&opening, |message| match message {
             FromRank::Ready(ready) => Some(ready),
             _ => None,
         })?;
@@ -341,7 +347,7 @@ impl RankProcesses {
     pub(super) fn irreplaceable_reason(&self, rank: Rank) -> Option<&'static str> {
         if self.far != RemoteTransport::Udp {
             return Some(
-                "no process takes the place of another in this job, whose ranks do not talk over UDP; with --wire udp it works",
+                "no process takes the place of another in this run, whose ranks do not talk over UDP: start the run with --wire udp, and others can join it",
             );
         }
         let hosts = self.introduction.as_ref()?.setup.wire.hosts.as_ref()?;
@@ -352,7 +358,7 @@ impl RankProcesses {
                 && hosts.get(other.index()) == Some(own)
         };
         self.ranks().find(shares).map(|_| {
-            "it shares memory with a rank that lives, which knows no other process; with --wire udp it works"
+            "it shares memory with a rank that lives, which knows no other process: start the run with --wire udp, and others can join it"
         })
     }
 
@@ -499,25 +505,6 @@ impl RankProcesses {
             Some((_, FromRank::Time(time))) => Ok(time),
             _ => bail!("{} does not say what time it is", self.name(rank)),
         }
-    }
-
-    /// Returns what each rank says when it starts, in order, as far as `take` keeps it.
-    fn started<T>(
-        &mut self,
-        mut take: impl FnMut(FromRank<IgnoredAny>) -> Option<T>,
-    ) -> Result<Vec<T>> {
-        let deadline = Instant::now() + START_PATIENCE;
-        let mut taken: BTreeMap<Rank, T> = BTreeMap::new();
-        while let Some(silent) = self.ranks().find(|rank| !taken.contains_key(rank)) {
-            match self.poll(LOOK_EVERY)? {
-                Some((rank, message)) => taken.extend(take(message).map(|it| (rank, it))),
-                None if Instant::now() > deadline => {
-                    return Err(self.silent(silent, START_PATIENCE));
-                }
-                None => {}
-            }
-        }
-        Ok(taken.into_values().collect())
     }
 
     /// Returns the next message of a rank, if one comes within `patience`, for runs that end with
@@ -693,6 +680,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Instant;
 
     use super::*;
 
@@ -709,7 +697,7 @@ mod tests {
     }
 
     /// Returns both ends of a connection: the coordinator's member, and what its rank has.
-    fn member(host: &str) -> (RankProcess, BufReader<TcpStream>) {
+    pub(super) fn member(host: &str) -> (RankProcess, BufReader<TcpStream>) {
         let address = (Ipv4Addr::LOCALHOST, 0);
         let listener = TcpListener::bind(address).expect("a port");
         let far = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");

@@ -12,6 +12,7 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context, Result, bail};
+use clearway_proto::base::Rank;
 use clearway_proto::wire::SHORT_HEAD;
 use clearway_runtime::clock;
 use clearway_runtime::keys::{self, JobSecret, RankKeyPair};
@@ -79,7 +80,7 @@ pub(crate) fn main(
     };
     let port = match identity(&bind).and_then(|identity| Ok(RankPort::take(&bind, identity)?)) {
         Ok(port) => port,
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse(&bind, &error),
     };
     if send_line(&FromRank::<()>::Bound(port.location())).is_err() {
         return Ok(Exit::Failed);
@@ -101,7 +102,7 @@ pub(crate) fn main(
         let OpenWire { wire, mover, .. } = opened;
         serve(RankContext { wire, mover, seed: setup.seed, ready, input })
     });
-    served.or_else(|error| refuse(&error))
+    served.or_else(|error| refuse(&bind, &error))
 }
 
 /// Returns what this rank's keys are made with: where the network needs them, and for proofs over
@@ -123,13 +124,21 @@ fn standard_input() -> Result<File> {
     Ok(File::from(io::stdin().as_fd().try_clone_to_owned().context("standard input")?))
 }
 
-/// Tells the coordinator why this rank takes no part.
-fn refuse(why: &anyhow::Error) -> Result<Exit> {
-    Ok(if send_line(&FromRank::<()>::Failed(format!("{why:#}"))).is_ok() {
-        Exit::Good
-    } else {
-        Exit::Failed
+/// Tells the coordinator why this rank takes no part. A run goes on without a process that was to
+/// take the place of another.
+fn refuse(bind: &PortRequest, why: &anyhow::Error) -> Result<Exit> {
+    Ok(match send_line(&FromRank::<()>::Failed(format!("{why:#}"))) {
+        Ok(()) if bind.incarnation > 0 => takes_no_part(bind.rank, why),
+        Ok(()) => Exit::Good,
+        Err(_) => Exit::Failed,
     })
+}
+
+/// Says to the user why the process that is `rank` takes no part in a run that goes on; returns how
+/// it ends.
+pub(crate) fn takes_no_part(rank: Rank, why: &anyhow::Error) -> Exit {
+    eprintln!("clearway: rank {rank} cannot take part: {why:#}");
+    Exit::NoPart
 }
 
 /// The rank's side of a mechanism.

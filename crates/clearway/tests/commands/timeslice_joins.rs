@@ -118,6 +118,7 @@ impl TestJob {
             }
             let first = String::from_utf8_lossy(&first).into_owned();
             if first.contains(&format!("rank {rank} of run `{}` is here", self.name)) {
+                joins.stderr = Some(said);
                 return joins;
             }
             assert!(!joins.wait().expect("an end").success());
@@ -144,8 +145,8 @@ impl TestJob {
             .filter_map(|death| death["rank"].as_u64())
             .collect();
         assert_eq!(back, ranks.iter().map(|rank| u64::from(*rank)).collect::<Vec<_>>(), "{told}");
-        // What processes of builders had built that counts and are gone, or were silent for too long on
-        // a busy machine; and what all the others have.
+        // What counts of processes of builders that are gone, or were silent for too long on a busy
+        // machine; and what all the others have.
         let settled: u64 = out.iter().filter_map(|death| death["settled"].as_u64()).sum();
         let is_gone = |rank: u64| {
             out.iter().any(|death| death["rank"] == rank && !death["back_seconds"].is_number())
@@ -213,6 +214,35 @@ fn join__a_killed_rank_of_a_job_is_replaced_and_whoever_gets_no_place_is_told_wh
 }
 
 #[test]
+fn join__a_builder_that_cannot_write_its_archive_ends_with_a_sentence_and_the_run_goes_on() {
+    let Some(job) = TestJob::start("ts-join-full", "", "--wire udp --timeslices 12000") else {
+        return;
+    };
+    job.kill(4);
+    // A file of this name is never overwritten.
+    fs::write(job.directory.join("ts_2.tsa"), "another run's").expect("a file");
+    let said = loop {
+        let output = job.join(&format!("{} --rank 4", job.name));
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        if !text(&output).contains("is alive") {
+            break text(&output);
+        }
+    };
+    let lines: Vec<_> = said.lines().collect();
+    assert!(lines[0].contains("rank 4 of run `") && lines.len() == 2, "{said}");
+    assert!(lines[1].contains("rank 4 cannot take part: ts_2.tsa"), "{said}");
+    let directory = job.directory.clone();
+    let output = job.run.wait_with_output().expect("an end");
+    let heard = fs::read_to_string(directory.join("said")).expect("a file");
+    assert!(output.status.success(), "{heard}{}", text(&output));
+    assert!(heard.contains(", which joins: ts_2.tsa"), "{heard}");
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!([&told["timeslices"], &told["lost"]], [12_000, 0], "{told}");
+    assert_eq!(told["out"][0]["how"], "could not take part", "{told}");
+    fs::remove_dir_all(directory).expect("to remove it");
+}
+
+#[test]
 fn join__a_rank_that_shared_memory_is_not_replaced_and_the_run_goes_on_without() {
     let Some(job) = TestJob::start("ts-joined-shm", "", "--timeslices 12000") else { return };
     job.kill(4);
@@ -222,7 +252,11 @@ fn join__a_rank_that_shared_memory_is_not_replaced_and_the_run_goes_on_without()
     }
     let said = text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("with --wire udp it works") && said.lines().count() == 1, "{said}");
+    assert!(
+        said.contains("start the run with --wire udp, and others can join it")
+            && said.lines().count() == 1,
+        "{said}"
+    );
     let directory = job.directory.clone();
     let output = job.run.wait_with_output().expect("an end");
     assert!(output.status.success(), "{}", text(&output));

@@ -172,6 +172,8 @@ pub(super) struct RankRestart {
     pub(super) incarnation: u32,
     /// The stretch of time of the first timeslice, where they are cut by time.
     pub(super) origin: Option<u64>,
+    /// The run goes on without it where it cannot take part, so that it says itself why.
+    pub(super) is_alone: bool,
 }
 
 /// What is built, out of what, and where it goes.

@@ -44,7 +44,7 @@ use super::role::{TimesliceMemory, TimesliceRole};
 use super::settled::SettledWork;
 use super::stream::look;
 use crate::run::exit::Exit;
-use crate::run::rank_process::{Incoming, RankContext, Requests, respond};
+use crate::run::rank_process::{Incoming, RankContext, Requests, respond, takes_no_part};
 
 /// A builder waits for its sink if that is behind for more than this part of the time: a sink that
 /// keeps up is behind only while several timeslices become complete at once.
@@ -85,7 +85,10 @@ pub(crate) fn serve(end: RankContext) -> Result<Exit> {
             Ok((running, node)) => running.run(&mut *wire, node),
             Err(error) => {
                 send_response(TimesliceResponse::Failed(format!("{error:#}")))?;
-                return Ok(Exit::Good);
+                return Ok(match assignment.restart {
+                    Some(restart) if restart.is_alone => takes_no_part(wire.rank(), &error),
+                    _ => Exit::Good,
+                });
             }
         };
     }

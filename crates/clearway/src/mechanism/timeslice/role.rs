@@ -16,10 +16,11 @@ use clearway_proto::timeslice::{
 use clearway_proto::wire::{RegionId, Span};
 use clearway_runtime::waiting::Waitable;
 
+use super::archive::{INPUT, filled};
 use super::builder_output::BuilderOutput;
 use super::input_buffer::InputBuffer;
 use super::messages::{SinkKind, SourceKind, TimesliceAssignment, TimesliceResult};
-use super::stream::SourceStream;
+use super::stream::{SourceStream, look};
 
 /// The region that this rank has, once it has one: every run uses it, since a wire keeps what was
 /// registered.
@@ -145,6 +146,9 @@ fn input(
             ContributionSource::Endless(span, sizes),
         ));
     }
+    if assignment.restart.is_some() {
+        check_source(&feed.source, number)?;
+    }
     let part = match SourceStream::open(feed, number as u64, assignment.seed)? {
         Some(stream) => {
             let input_buffer =
@@ -167,6 +171,17 @@ fn input(
     Ok((part, region, ContributionSource::Given))
 }
 
+/// Refuses archives of the input of this `number` that cannot be read here: where it takes the
+/// place of another process, nobody has looked for them on its host.
+fn check_source(source: &SourceKind, number: usize) -> Result<()> {
+    match source {
+        SourceKind::Archives(template) => {
+            look(&filled(template, INPUT, number as u64).to_string_lossy())
+        }
+        SourceKind::Pattern(_) | SourceKind::Memory(_) | SourceKind::Mixed(_) => Ok(()),
+    }
+}
+
 /// Returns what the builder of this `number` does.
 fn builder(assignment: &TimesliceAssignment, number: usize) -> Result<TimesliceRole> {
     let feed = &assignment.feed;
@@ -184,7 +199,7 @@ fn builder(assignment: &TimesliceAssignment, number: usize) -> Result<TimesliceR
 
 #[cfg(test)]
 mod tests {
-    //! What ranks without a sink say at the end.
+    //! What ranks without a sink say at the end, and what ranks on another host look for.
 
     use super::*;
 
@@ -195,5 +210,14 @@ mod tests {
         let role = TimesliceRole::Discard { account };
         let counts = [role.result(), role.result()].map(|said| said.taken.count());
         assert_eq!(counts, [3, 3], "who hears both keeps the later one");
+    }
+
+    #[test]
+    fn check_source__archives_that_are_not_on_this_host_are_refused_by_name() {
+        let gone = SourceKind::Archives("/nowhere/run_%i.msa".to_owned());
+        let refusal = check_source(&gone, 3).expect_err("it is not there");
+        let sentence = format!("{refusal:#}");
+        assert!(sentence.contains("/nowhere/run_3.msa: cannot be read"), "{sentence}");
+        assert!(check_source(&SourceKind::Memory(Bytes(64)), 3).is_ok());
     }
 }

@@ -235,6 +235,10 @@ pub(crate) fn join(
     if status.success() {
         return Ok(Exit::Good);
     }
+    if status.code() == Some(Exit::NoPart as i32) {
+        coordinator.give_back();
+        return Ok(Exit::Failed);
+    }
     match coordinator.wait_for_the_end(status) {
         FollowerEnd::Ordered => bail!("rank {rank} {}", ending(status)),
         FollowerEnd::Lost => {

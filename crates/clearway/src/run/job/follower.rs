@@ -187,6 +187,11 @@ impl CoordinatorConnection {
         FollowerEnd::Lost
     }
 
+    /// Says that the rank's process, which has said why, does not take its place.
+    pub(super) fn give_back(&self) {
+        self.notify(&FromRank::<()>::Ended("could not take part".to_owned()));
+    }
+
     /// Says `what`, if it can still be said.
     fn notify(&self, what: &FromRank<()>) {
         // In the middle of a line this is the end of that line: the coordinator hears that

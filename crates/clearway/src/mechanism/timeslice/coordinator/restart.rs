@@ -113,7 +113,8 @@ impl TimesliceCoordinator<'_> {
         self.dead_ranks.remove(&rank);
         count.restart(rank);
         let incarnation = run_progress.restart(rank, name, archive);
-        let restart = Some(RankRestart { incarnation, origin: self.origin });
+        let is_alone = !self.venue.can_restart();
+        let restart = Some(RankRestart { incarnation, origin: self.origin, is_alone });
         let assignment = TimesliceAssignment { restart, ..assignment };
         self.request(rank, TimesliceRequest::Take(Box::new(assignment)))
     }
