@@ -17,6 +17,10 @@ pub(super) const RAMP: u8 = 0x81;
 /// How a subsystem of [`FLES`] calls content that nobody wrote.
 const UNINITIALISED: u8 = 0x80;
 
+/// Bytes that are compared before it is asked whether any of them differed: as many as a first-level
+/// cache holds beside others, so that a processor compares several words at a time.
+const BLOCK: usize = 4096;
+
 /// Returns the checksum of FLESnet's generator: all 32-bit words of `content` under exclusive or;
 /// bytes after the last whole 64-bit word do not count.
 pub fn fold(content: &[u8]) -> u32 {
@@ -47,20 +51,34 @@ pub const fn pattern_of(descriptor: &MicrosliceDescriptor) -> ContentPattern {
 /// Returns the channel of the ramp in `microslice`, or `None` where it is not that of one channel.
 /// An empty ramp belongs to `expected`, or to channel 0.
 pub fn ramp_channel(microslice: &Microslice<'_>, expected: Option<u16>) -> Option<u16> {
-    let mut words = microslice.content.chunks_exact(8).map(word).zip((0u64..).step_by(8));
     let first =
         microslice.content.first_chunk().map(|first| (u64::from_le_bytes(*first) >> 48) as u16);
     let channel = expected.or(first).unwrap_or(0);
-    words.all(|(word, at)| word == ramp_word(channel, at)).then_some(channel)
+    is_ramp(channel, microslice.content).then_some(channel)
+}
+
+/// Returns whether all whole words of `content` are those of the ramp of `channel`.
+fn is_ramp(channel: u16, content: &[u8]) -> bool {
+    let starts = (0u64..).step_by(BLOCK);
+    content.chunks(BLOCK).zip(starts).all(|(block, at)| {
+        let mut expected = ramp_word(channel, at);
+        let (words, _) = block.as_chunks();
+        let differences = words.iter().fold(0, |differences, word| {
+            let difference = u64::from_le_bytes(*word) ^ expected;
+            expected += 8;
+            differences | difference
+        });
+        differences == 0
+    })
 }
 
 /// Writes the ramp of `channel`; bytes after the last whole word become zero.
 pub(super) fn write_ramp(channel: u16, content: &mut [u8]) {
-    let mut words = content.chunks_exact_mut(8);
-    for (word, at) in words.by_ref().zip((0u64..).step_by(8)) {
-        word.copy_from_slice(&ramp_word(channel, at).to_le_bytes());
+    let (words, rest) = content.as_chunks_mut();
+    for (word, number) in words.iter_mut().zip(0..) {
+        *word = ramp_word(channel, 8 * number).to_le_bytes();
     }
-    words.into_remainder().fill(0);
+    rest.fill(0);
 }
 
 const fn ramp_word(channel: u16, at: u64) -> u64 {
@@ -100,6 +118,15 @@ mod tests {
         assert_eq!(ramp_channel(&microslice(&content), Some(3)), None);
         content[17] ^= 1;
         assert_eq!(ramp_channel(&microslice(&content), None), None);
+        // One bit in any word of several blocks.
+        let mut long = std::vec![0; 2 * BLOCK + 24];
+        write_ramp(7, &mut long);
+        assert_eq!(ramp_channel(&microslice(&long), None), Some(7));
+        for at in [0, 8, BLOCK - 1, BLOCK, BLOCK + 9, 2 * BLOCK + 23] {
+            long[at] ^= 0x10;
+            assert_eq!(ramp_channel(&microslice(&long), Some(7)), None, "byte {at}");
+            long[at] ^= 0x10;
+        }
         assert_eq!(ramp_channel(&microslice(&[]), Some(3)), Some(3));
         assert_eq!(ramp_channel(&microslice(&[1, 2, 3]), None), Some(0));
     }
