@@ -118,6 +118,8 @@ struct InputConnection {
     is_in: bool,
     /// The epoch in which the younger of the two joined.
     life: u32,
+    /// The position of the first contribution that it has something for, since it joined.
+    begins: u64,
     /// The life with which it said hello.
     hello: Option<u32>,
     /// Where it said that its stream ends.
@@ -144,6 +146,7 @@ impl InputConnection {
             peer,
             is_in,
             life,
+            begins: 0,
             hello: None,
             end: u64::MAX,
             welcomed: false,
@@ -537,7 +540,9 @@ impl Builder {
         self.pass();
         let (quarter, grants) = (cx.config.ring.0 / 4, cx.config.policy.grants());
         for (place, line) in self.lines.iter_mut().enumerate() {
-            if line.owed.credit && (!grants || line.untold >= quarter) {
+            // One that joined may wait until what stands before its own is released.
+            let waits = line.begins >= self.first;
+            if line.owed.credit && (!grants || waits || line.untold >= quarter) {
                 self.outbox.want(place);
             }
         }

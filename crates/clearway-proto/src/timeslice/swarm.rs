@@ -757,4 +757,6 @@ fn swarm__who_is_killed_and_returns_needs_little_memory() {
 #[test]
 fn swarm__after_the_last_join_throughput_resumes() {
     seeds(16..20).for_each(|seed| run(seed, SwarmPlan::Restarts));
+    // An input that had come back learned only after LAZY that it could go on.
+    run(3201, SwarmPlan::Restarts);
 }

@@ -82,6 +82,7 @@ impl Builder {
         let row = journal
             .next(self.place, self.first, &journal.range(place))
             .map(|(position, _)| position);
+        line.begins = row.unwrap_or(0);
         match (&mut self.policy, row) {
             (Some(policy), Some(row)) if is_in => policy.input_joined(place, row),
             (Some(policy), _) if !is_in => policy.input_left(place),
