@@ -31,8 +31,8 @@ impl MountPacing {
     ) -> Option<LocalNs> {
         let mut pacer = self.pacer.lock().unwrap_or_else(PoisonError::into_inner);
         newest.into_iter().for_each(|at| pacer.data(now, client, at));
-        echoes.for_each(|(left, latency)| pacer.echo(left, latency));
-        while let Some(order) = pacer.order(now, client) {
+        echoes.for_each(|(sent_at, latency)| pacer.echo(sent_at, latency));
+        while let Some(order) = pacer.poll(now, client) {
             send(order);
         }
         pacer.deadline(client)

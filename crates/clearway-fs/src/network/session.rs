@@ -311,7 +311,9 @@ impl EngineHost<CallServer> for SessionHost {
                     self.shared.arena.take_back(place);
                 }
             }
-            ServerCallEvent::Echoed { left, latency, .. } => self.echoes.push((left, latency)),
+            ServerCallEvent::Echoed { sent_at, latency, .. } => {
+                self.echoes.push((sent_at, latency))
+            }
             ServerCallEvent::Lost { cause, .. } => self.lost = Some(cause),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! A file system takes writes into memory and sends them when it likes, or all at once at a sync. So
-//! what is written at a pace is also synced in stretches of it.
+//! what is written at a pace is also synced in parts.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
@@ -15,9 +15,9 @@ use clearway_runtime::clock;
 use rustix::fs;
 use rustix::io::Errno;
 
-/// What may leave at once, and what is synced at a time, at least.
-const STRETCH: u64 = 1 << 20;
-/// The time at the rate after which what was written is synced.
+/// Bytes that may leave at once, and the least that are synced at a time.
+const SYNC_BYTES: u64 = 1 << 20;
+/// Syncs in a second at the full rate.
 const SYNCS_A_SECOND: u64 = 4;
 /// The longest time without a sign of progress.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -26,14 +26,14 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct DrainPace {
     bucket: Mutex<TokenBucket>,
-    stretch: u64,
+    sync_bytes: u64,
 }
 
 impl DrainPace {
     pub(super) fn new(rate: BitsPerSec) -> Self {
-        let bucket = TokenBucket::new(rate, Bytes(STRETCH), clock::now());
-        let stretch = (rate.0 / 8 / SYNCS_A_SECOND).max(STRETCH);
-        Self { bucket: Mutex::new(bucket), stretch }
+        let bucket = TokenBucket::new(rate, Bytes(SYNC_BYTES), clock::now());
+        let sync_bytes = (rate.0 / 8 / SYNCS_A_SECOND).max(SYNC_BYTES);
+        Self { bucket: Mutex::new(bucket), sync_bytes }
     }
 
     /// Waits until this many bytes may be written. `progress` is called meanwhile.
@@ -48,7 +48,7 @@ impl DrainPace {
         }
     }
 
-    /// Syncs a file when a stretch of it was written since the last time.
+    /// Syncs a file when enough of it was written since the last time.
     pub(super) fn written(
         &self,
         file: &OwnedFd,
@@ -56,7 +56,7 @@ impl DrainPace {
         unsynced: &mut u64,
     ) -> Result<(), Errno> {
         *unsynced += bytes;
-        if *unsynced >= self.stretch {
+        if *unsynced >= self.sync_bytes {
             *unsynced = 0;
             fs::fdatasync(file)?;
         }

@@ -98,8 +98,8 @@ impl CallClient {
     /// Answers a probe, or takes a pace.
     fn pace(&mut self, now: LocalNs, at: LocalNs, frame: PaceFrame, out: &mut Out<CallEvent>) {
         match frame {
-            PaceFrame::Probe { class, left } => {
-                let echo = PaceFrame::Echo { class, left, held: now.since(at) };
+            PaceFrame::Probe { class, sent_at } => {
+                let echo = PaceFrame::Echo { class, sent_at, delay: now.since(at) };
                 let to = Destination::One(self.server);
                 out.send(to, class, echo.encode().bytes(), Span::EMPTY, None);
             }

@@ -29,19 +29,19 @@ use crate::flow::TokenBucket;
 const HEAD: usize = 24;
 const MAGIC: u8 = 0x70;
 /// The longest pause: a server that names a longer one is wrong.
-const PAUSE_MOST: Nanos = Nanos::from_millis(50);
+const PAUSE_MAX: Nanos = Nanos::from_millis(50);
 /// What may be under way, as a time at the pace.
 const UNDER_WAY: Nanos = Nanos::from_millis(2);
 /// The length of a piece, as a time on the link.
 const PIECE: Nanos = Nanos::from_micros(50);
 /// The least length of a piece: fits into a packet of Ethernet.
-const PIECE_LEAST: u64 = 1 << 10;
+const PIECE_MIN: u64 = 1 << 10;
 
 /// A frame of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PaceFrame {
-    Probe { class: Class, left: LocalNs },
-    Echo { class: Class, left: LocalNs, held: Nanos },
+    Probe { class: Class, sent_at: LocalNs },
+    Echo { class: Class, sent_at: LocalNs, delay: Nanos },
     Pace { pace: ClientPace, pause: Nanos },
 }
 
@@ -57,7 +57,7 @@ pub struct ClientPace {
 impl ClientPace {
     /// Creates the pace of a client that has `rate` of a link.
     pub fn new(rate: BitsPerSec, link: BitsPerSec) -> Self {
-        let piece = bytes_in(link, PIECE).clamp(PIECE_LEAST, u64::from(FRAME));
+        let piece = bytes_in(link, PIECE).clamp(PIECE_MIN, u64::from(FRAME));
         Self { rate, piece: 1 << piece.ilog2() }
     }
 }
@@ -77,10 +77,10 @@ impl PaceFrame {
             return None;
         }
         let class = *Class::ALL.get(usize::from(class))?;
-        let left = LocalNs(first);
+        let sent_at = LocalNs(first);
         match kind {
-            1 if second == 0 && piece == 0 => Some(Self::Probe { class, left }),
-            2 if piece == 0 => Some(Self::Echo { class, left, held: Nanos(second) }),
+            1 if second == 0 && piece == 0 => Some(Self::Probe { class, sent_at }),
+            2 if piece == 0 => Some(Self::Echo { class, sent_at, delay: Nanos(second) }),
             3 if piece.is_power_of_two() && piece <= FRAME => {
                 let pace = ClientPace { rate: BitsPerSec(first), piece };
                 Some(Self::Pace { pace, pause: Nanos(second) })
@@ -91,8 +91,8 @@ impl PaceFrame {
 
     pub(super) fn encode(self) -> Head<HEAD> {
         let (kind, first, second, piece) = match self {
-            Self::Probe { left, .. } => (1, left.0, 0, 0),
-            Self::Echo { left, held, .. } => (2, left.0, held.0, 0),
+            Self::Probe { sent_at, .. } => (1, sent_at.0, 0, 0),
+            Self::Echo { sent_at, delay, .. } => (2, sent_at.0, delay.0, 0),
             Self::Pace { pace, pause } => (3, pace.rate.0, pause.0, pace.piece),
         };
         let mut head = Head::new();
@@ -121,7 +121,7 @@ pub(super) struct LanePace {
 impl LanePace {
     pub(super) fn new(now: LocalNs, pace: ClientPace, pause: Nanos) -> Self {
         let bucket = TokenBucket::new(pace.rate, Bytes(u64::from(pace.piece)), now);
-        Self { pace, bucket, paused_until: now + pause.min(PAUSE_MOST) }
+        Self { pace, bucket, paused_until: now + pause.min(PAUSE_MAX) }
     }
 
     /// Changes the pace.
@@ -131,7 +131,7 @@ impl LanePace {
         }
         self.bucket.set_rate(now, pace.rate);
         self.pace = pace;
-        self.paused_until = now + pause.min(PAUSE_MOST);
+        self.paused_until = now + pause.min(PAUSE_MAX);
     }
 
     /// Returns whether a class is held back.
@@ -166,10 +166,10 @@ mod tests {
 
     #[test]
     fn decode__what_is_encoded_is_read_and_other_bytes_are_nothing() {
-        let (class, left) = (Class::LowLatency, LocalNs(u64::MAX));
+        let (class, sent_at) = (Class::LowLatency, LocalNs(u64::MAX));
         for frame in [
-            PaceFrame::Probe { class, left },
-            PaceFrame::Echo { class, left, held: Nanos(3) },
+            PaceFrame::Probe { class, sent_at },
+            PaceFrame::Echo { class, sent_at, delay: Nanos(3) },
             PaceFrame::Pace { pace: PACE, pause: Nanos(9) },
         ] {
             let head = frame.encode();
@@ -195,6 +195,6 @@ mod tests {
         assert_eq!(pace.take(LocalNs(1_000), 1024), Ok(()));
         assert_eq!(pace.take(LocalNs(1_000), 1000), Err(LocalNs(1_001_000)));
         pace.set(LocalNs(2_000), PACE, Nanos::from_secs(9));
-        assert_eq!(pace.take(LocalNs(2_000), 1), Err(LocalNs(2_000) + PAUSE_MOST));
+        assert_eq!(pace.take(LocalNs(2_000), 1), Err(LocalNs(2_000) + PAUSE_MAX));
     }
 }

@@ -32,8 +32,8 @@ const PROBE_EVERY: Nanos = Nanos::from_millis(1);
 /// Between two pauses.
 const PAUSE_EVERY: Nanos = Nanos::from_millis(50);
 /// The length of a pause: six probes, and half of the time between pauses at most.
-const PAUSE_LEAST: Nanos = Nanos::from_millis(3);
-const PAUSE_MOST: Nanos = Nanos::from_millis(24);
+const PAUSE_MIN: Nanos = Nanos::from_millis(3);
+const PAUSE_MAX: Nanos = Nanos::from_millis(24);
 /// A client sends while its last data is younger than this.
 const SENDS_FOR: Nanos = Nanos::from_millis(200);
 /// By how many thousandths probes may become slower: a message that takes twice as long as on a quiet
@@ -113,7 +113,7 @@ impl<K: Ord + Copy> ClientPacer<K> {
             clients: BTreeMap::new(),
             began: now,
             number: 0,
-            pause: PAUSE_LEAST,
+            pause: PAUSE_MIN,
             seen: PauseSamples::None,
             last_data: LocalNs(0),
             report,
@@ -143,13 +143,13 @@ impl<K: Ord + Copy> ClientPacer<K> {
     }
 
     /// Takes the echo of the probe that left at `left`.
-    pub fn echo(&mut self, left: LocalNs, latency: Nanos) {
-        if self.number_at(left) != self.number {
+    pub fn echo(&mut self, sent_at: LocalNs, latency: Nanos) {
+        if self.number_at(sent_at) != self.number {
             return;
         }
-        let moment = match self.is_pause(left) {
+        let moment = match self.is_pause(sent_at) {
             false => ProbeMoment::Sending,
-            true if self.last_data < left => ProbeMoment::Paused,
+            true if self.last_data < sent_at => ProbeMoment::Paused,
             // What clients sent before the pause was still on its way.
             true => {
                 if self.seen == PauseSamples::None {
@@ -164,7 +164,7 @@ impl<K: Ord + Copy> ClientPacer<K> {
         self.controller.sample(moment, latency);
     }
 
-    /// Returns when [`Self::order`] has something for a client that sends.
+    /// Returns when [`Self::poll`] has something for a client that sends.
     pub fn deadline(&self, client: K) -> Option<LocalNs> {
         let paced = self.clients.get(&client)?;
         if paced.pause == u64::MAX {
@@ -186,14 +186,14 @@ impl<K: Ord + Copy> ClientPacer<K> {
     fn begin_pause(&mut self, number: u64) {
         self.pause = match self.seen {
             PauseSamples::None => self.pause,
-            PauseSamples::Data => self.pause.times(2).min(PAUSE_MOST),
-            PauseSamples::Quiet => Nanos(self.pause.0 / 2).max(PAUSE_LEAST),
+            PauseSamples::Data => self.pause.times(2).min(PAUSE_MAX),
+            PauseSamples::Quiet => Nanos(self.pause.0 / 2).max(PAUSE_MIN),
         };
         (self.number, self.seen) = (number, PauseSamples::None);
     }
 
     /// Returns the next order for a client; call it until there is none.
-    pub fn order(&mut self, now: LocalNs, client: K) -> Option<PaceOrder> {
+    pub fn poll(&mut self, now: LocalNs, client: K) -> Option<PaceOrder> {
         if let Some(report) = self.controller.tick(now) {
             self.report = match report.cause {
                 // Too few samples say nothing about the last ones.
@@ -256,7 +256,7 @@ mod tests {
                 if now >= paused {
                     pacer.data(now, client, now);
                 }
-                while let Some(order) = pacer.order(now, client) {
+                while let Some(order) = pacer.poll(now, client) {
                     match order {
                         PaceOrder::Pace { pace, pause } => {
                             paused = paused.max(now + pause);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn order__clients_share_what_delays_nobody() {
+    fn poll__clients_share_what_delays_nobody() {
         let mut pacer = pacer(BitsPerSec(0));
         // Above a quarter of the link messages wait.
         let took = |rate: BitsPerSec| 100_000 + rate.0.saturating_sub(LINK.0 / 4) / 100;
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn order__a_pause_that_does_not_empty_the_queues_is_made_longer_and_short_again() {
+    fn poll__a_pause_that_does_not_empty_the_queues_is_made_longer_and_short_again() {
         let mut pacer = pacer(BitsPerSec(0));
         let mut pauses = Vec::new();
         // Each pause is followed by data that was on its way, for 10 ms, and later no more.
@@ -301,7 +301,7 @@ mod tests {
             if now.0 == 0 || is_arriving {
                 pacer.data(now, 1, now);
             }
-            while let Some(order) = pacer.order(now, 1) {
+            while let Some(order) = pacer.poll(now, 1) {
                 match order {
                     PaceOrder::Pace { pause, .. } => pauses.push(pause.0 / 1_000_000),
                     PaceOrder::Probe => {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn order__the_floor_stays_and_its_price_is_reported() {
+    fn poll__the_floor_stays_and_its_price_is_reported() {
         let mut pacer = pacer(BitsPerSec(LINK.0 / 2));
         let paces = run(&mut pacer, 1, 3_000, |rate| 100_000 + rate.0);
         assert_eq!(paces[0].1.rate.0, LINK.0 / 2);
@@ -326,20 +326,20 @@ mod tests {
     }
 
     #[test]
-    fn order__a_client_that_begins_gets_a_pace_at_once_and_one_that_ends_none() {
+    fn poll__a_client_that_begins_gets_a_pace_at_once_and_one_that_ends_none() {
         let mut pacer = pacer(BitsPerSec(0));
         let begin = LocalNs(70_000_000);
         assert_eq!(pacer.deadline(7), None);
         pacer.join(begin, 7);
         assert!(pacer.deadline(7) <= Some(begin));
-        let order = pacer.order(begin, 7);
+        let order = pacer.poll(begin, 7);
         let pace = ClientPace::new(BitsPerSec(LINK.0 / 100), LINK);
         assert_eq!(order, Some(PaceOrder::Pace { pace, pause: Nanos::ZERO }));
-        assert_eq!(pacer.order(begin, 7), Some(PaceOrder::Probe));
-        assert_eq!(pacer.order(begin, 7), None);
+        assert_eq!(pacer.poll(begin, 7), Some(PaceOrder::Probe));
+        assert_eq!(pacer.poll(begin, 7), None);
         // Data that is old says nothing, and the client is forgotten.
         let end = begin + SENDS_FOR;
         pacer.data(end, 7, begin);
-        assert_eq!((pacer.order(end, 7), pacer.deadline(7)), (None, None));
+        assert_eq!((pacer.poll(end, 7), pacer.deadline(7)), (None, None));
     }
 }

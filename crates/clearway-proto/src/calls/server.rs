@@ -67,7 +67,7 @@ pub enum ServerCallEvent {
         /// The client.
         client: Rank,
         /// When the probe left.
-        left: LocalNs,
+        sent_at: LocalNs,
         /// How long it and its echo took, without the time in the client.
         latency: Nanos,
     },
@@ -153,10 +153,10 @@ impl CallServer {
         let at = datagram.at.instant();
         match PaceFrame::decode(head) {
             None => {}
-            Some(PaceFrame::Echo { left, held, .. }) => {
+            Some(PaceFrame::Echo { sent_at, delay, .. }) => {
                 // A client that names a longer time than the whole only spoils its own sample.
-                let latency = Nanos(at.since(left).0.saturating_sub(held.0));
-                out.notify(ServerCallEvent::Echoed { client: from, left, latency });
+                let latency = Nanos(at.since(sent_at).0.saturating_sub(delay.0));
+                out.notify(ServerCallEvent::Echoed { client: from, sent_at, latency });
                 return Ok(());
             }
             Some(_) => return Err(Violation),
@@ -198,7 +198,7 @@ impl CallServer {
                 }
             }
             ServerCallCommand::Probe { client, class } => {
-                self.send_pace(client, PaceFrame::Probe { class, left: now }, out);
+                self.send_pace(client, PaceFrame::Probe { class, sent_at: now }, out);
             }
             ServerCallCommand::Pace { client, pace, pause } => {
                 self.send_pace(client, PaceFrame::Pace { pace, pause }, out);

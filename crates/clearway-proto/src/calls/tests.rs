@@ -158,9 +158,9 @@ fn pace__a_client_answers_probes_at_once_and_sends_at_its_pace_after_the_pause()
     let mut client = CallClient::new(SERVER, &config);
     let mut out = Out::with_limit(1000);
     let now = LocalNs(1_000_000);
-    let (class, left) = (Class::LowLatency, LocalNs(77));
-    tell(&mut client, now, PaceFrame::Probe { class, left }, &mut out);
-    let echo = PaceFrame::Echo { class, left, held: Nanos::ZERO };
+    let (class, sent_at) = (Class::LowLatency, LocalNs(77));
+    tell(&mut client, now, PaceFrame::Probe { class, sent_at }, &mut out);
+    let echo = PaceFrame::Echo { class, sent_at, delay: Nanos::ZERO };
     assert_eq!(PaceFrame::decode(&sent(&mut out)[0].0), Some(echo));
 
     // One kilobyte takes a millisecond.
@@ -220,10 +220,10 @@ fn pace__no_more_is_under_way_than_the_pace_carries_in_two_milliseconds() {
 #[test]
 fn pace__an_echo_is_reported_without_the_time_in_the_client() {
     let mut server = lone_server();
-    let (class, left, held) = (Class::LowLatency, LocalNs(0), Nanos(0));
-    let echo = PaceFrame::Echo { class, left, held };
-    let echoed = ServerCallEvent::Echoed { client: Rank(1), left, latency: Nanos::ZERO };
+    let (class, sent_at, delay) = (Class::LowLatency, LocalNs(0), Nanos(0));
+    let echo = PaceFrame::Echo { class, sent_at, delay };
+    let echoed = ServerCallEvent::Echoed { client: Rank(1), sent_at, latency: Nanos::ZERO };
     assert_eq!(give(&mut server, echo.encode().bytes(), 0), [echoed]);
-    let probe = PaceFrame::Probe { class, left };
+    let probe = PaceFrame::Probe { class, sent_at };
     assert!(is_violation(&give(&mut server, probe.encode().bytes(), 0)), "a client does not probe");
 }

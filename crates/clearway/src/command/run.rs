@@ -145,7 +145,7 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     let hosts = scenario.fabric.hosts().map_err(|why| anyhow!(why))?;
     fit(&mut scenario, hosts, &set).into_iter().for_each(|chosen| eprintln!("{chosen}"));
     let text = scenario.text().context("the flags make no scenario")?;
-    scenario.check().map_err(|why| anyhow!("{why}"))?;
+    scenario.check().map_err(|why| anyhow!("{}", flag_words(&why.to_string())))?;
     if flags.print_scenario {
         print(&text)?;
         return Ok(Exit::Good);
@@ -443,6 +443,30 @@ pub(crate) fn diff(a: &Path, b: &Path) -> Result<Exit> {
     })
 }
 
+/// Says what is wrong with a scenario in the words of the flags that made it.
+fn flag_words(why: &str) -> String {
+    const FLAGS: [(&str, &str); 11] = [
+        ("isolated", "--time"),
+        ("congested", "--time"),
+        ("intensity-percent", "--intensity"),
+        ("victim-hosts", "--victim-hosts"),
+        ("victim-class", "--victim-class"),
+        ("congestor-hosts", "--congestor-hosts"),
+        ("congestor-groups", "--congestor-groups"),
+        ("congestor-class", "--congestor-class"),
+        ("draws", "--draws"),
+        ("queues", "--queues"),
+        ("slowdown-max", "--slowdown-max"),
+    ];
+    let why = why.strip_prefix('[').and_then(|rest| Some(rest.split_once("]: ")?.1)).unwrap_or(why);
+    let words = why.split(' ').enumerate().map(|(place, word)| {
+        // Within a sentence, a word without a hyphen may be a word.
+        let flag = FLAGS.iter().find(|(key, _)| *key == word);
+        flag.filter(|(key, _)| place == 0 || key.contains('-')).map_or(word, |(_, flag)| *flag)
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
 /// Returns the scenario that `flags` make, and which parameters they set.
 fn named_scenario(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
     let (fabric, mut test, mut set) = on_fabric(flags)?;
@@ -546,5 +570,28 @@ pub(super) fn topology_of(
             rate: rate.unwrap_or(mega(25)),
             trunk,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flag_words__a_sentence_names_the_flag_and_not_the_key() {
+        for (why, words) in [
+            (
+                "[congestion]: isolated is 1ms; 1200ms to 600s work",
+                "--time is 1ms; 1200ms to 600s work",
+            ),
+            (
+                "[congestion]: they need 5 hosts; asked for: victim-hosts 2, congestor-groups 1",
+                "they need 5 hosts; asked for: --victim-hosts 2, --congestor-groups 1",
+            ),
+            ("[fabric]: the queues of isolated hosts", "the queues of isolated hosts"),
+            ("no section", "no section"),
+        ] {
+            assert_eq!(flag_words(why), words);
+        }
     }
 }

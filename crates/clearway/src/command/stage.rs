@@ -265,7 +265,7 @@ fn page(status: &MountStatus) -> String {
     ];
     if let Some(pace) = &status.pace {
         lines.push(format!(
-            "pace     mounts write at {} % of {}, and make small messages {} % slower",
+            "pace     bulk and scavenger may write at {} % of {}; small messages were {} % slower",
             pace.rate.saturating_mul(100) / pace.link.max(1),
             BitsPerSec(pace.link),
             pace.excess_permille / 10

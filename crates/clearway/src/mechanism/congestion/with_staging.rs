@@ -495,8 +495,8 @@ impl SeatEngines {
                         ServerCallEvent::Called { client, request } => {
                             called.push((client, request.number, request.class));
                         }
-                        ServerCallEvent::Echoed { left, latency, .. } => {
-                            echoes.push((left, latency));
+                        ServerCallEvent::Echoed { sent_at, latency, .. } => {
+                            echoes.push((sent_at, latency));
                         }
                         _ => {}
                     });
@@ -530,10 +530,10 @@ fn pace_clients(
 ) -> (bool, Option<LocalNs>) {
     let newest: Vec<_> = driver.engine_mut().newest_data().collect();
     newest.iter().for_each(|(client, at)| pacer.data(now, *client, *at));
-    echoes.iter().for_each(|(left, latency)| pacer.echo(*left, *latency));
+    echoes.iter().for_each(|(sent_at, latency)| pacer.echo(*sent_at, *latency));
     let (mut ordered, mut next) = (false, None);
     for (client, _) in newest {
-        while let Some(order) = pacer.order(now, client) {
+        while let Some(order) = pacer.poll(now, client) {
             ordered = true;
             driver.command(
                 now,

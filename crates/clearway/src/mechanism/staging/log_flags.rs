@@ -58,7 +58,7 @@ pub(crate) struct LogFlags {
     /// store, and try again with a new child process [default: 30].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     store_patience: Option<Duration>,
-    /// Write to the store at no more than RATE, as in 2Gb/s [default: as fast as it takes bytes].
+    /// Write to the store at no more than RATE, as in 2Gb/s [default: no limit].
     #[arg(long, value_name = "RATE", value_parser = positive_rate)]
     drain_rate: Option<BitsPerSec>,
 }

@@ -10,12 +10,12 @@ use super::log_flags::positive_rate;
 /// Whether mounts yield to small messages.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct YieldFlags {
-    /// Slow mounts down while what they write in the classes bulk and scavenger delays small
-    /// messages. RATE is that of the slowest link between them and the server, as in 10Gb/s
-    /// [default: mounts write as fast as they can].
+    /// Slow writes of the classes bulk and scavenger down while they delay small messages; the
+    /// default class does not yield. RATE, as in 10Gb/s, is that of the server's link, and bounds
+    /// all mounts together [default: no limit].
     #[arg(long = "yield", value_name = "RATE", value_parser = positive_rate)]
     link: Option<BitsPerSec>,
-    /// With --yield, let all mounts together write at RATE in any case [default: 1 % of the link].
+    /// With --yield, let these writes have RATE together in any case [default: 1 % of the link].
     #[arg(long = "yield-floor", value_name = "RATE", requires = "link")]
     floor: Option<BitsPerSec>,
 }
