@@ -7,6 +7,7 @@
 mod command;
 mod doctor;
 mod mechanism;
+mod policy;
 mod qos;
 mod report;
 mod run;

@@ -3,8 +3,8 @@
 //!
 //! # Model
 //! Each class has a service level and a lane of its own, the same at adapters, switches and port 0
-//! of switches. Control and low latency are in the high table, the others in the low one by weights
-//! of 4, 2 and 1 packets. The limit lets the high table send two packets of each of its lanes before
+//! of switches. Control and low latency are in the high table, the others in the low one by shares,
+//! usually 4, 2 and 1 packets. The limit lets the high table send two packets of each of its lanes before
 //! one of the low table, so nobody starves.
 
 use clearway_proto::base::{Bytes, Class};
@@ -23,22 +23,115 @@ pub const PLAN_LANES: u8 = 8;
 /// Bytes of one weight, and of one step of the high limit.
 const WEIGHT_BYTES: u64 = 64;
 const LIMIT_BYTES: u64 = 4096;
-/// Packets in a turn of each class: the high table, and the low one, in which classes that have
-/// more than two packets come twice, so that a turn is short.
+/// Packets in a turn of each class of the high table.
 const HIGH: [(Class, u64); 2] = [(Class::Control, 1), (Class::LowLatency, 1)];
-const LOW: [(Class, u64); 5] = [
-    (Class::BestEffort, 2),
-    (Class::Bulk, 1),
-    (Class::BestEffort, 2),
-    (Class::Bulk, 1),
-    (Class::Scavenger, 1),
-];
+/// The classes of the low table.
+pub const LOW_CLASSES: [Class; 3] = [Class::BestEffort, Class::Bulk, Class::Scavenger];
+/// Entries of the low table: as many as adapters and switches in use have.
+const LOW_ENTRIES: u64 = PLAN_LANES as u64;
+/// Packets of one entry of the low table: those of the longest payload that a weight can count.
+const ENTRY_PACKETS: u64 = 3;
 /// Packets of each lane of the high table before one of the low.
 const HIGH_PACKETS: u64 = 2;
 /// Headers of a packet: LRH 8, BTH 12, ICRC 4, VCRC 2 (InfiniBand specification volume 1).
 const HEADER: u64 = 26;
 /// The payloads that ports can be set to: the MTUs of the InfiniBand specification volume 1.
 const PAYLOADS: [u64; 5] = [256, 512, 1024, 2048, 4096];
+
+/// The parts that best effort, bulk and scavenger have of what control and low latency leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LowShares([u32; LOW_CLASSES.len()]);
+
+impl LowShares {
+    /// What the plan has unless somebody chooses other shares.
+    pub const USUAL: Self = Self([4, 2, 1]);
+
+    /// Creates shares of these parts, in the order of [`LOW_CLASSES`]; `None` if a class has none, or
+    /// more than a million.
+    pub fn new(parts: [u32; LOW_CLASSES.len()]) -> Option<Self> {
+        parts.iter().all(|parts| (1..=1_000_000).contains(parts)).then_some(Self(parts))
+    }
+
+    /// Returns the parts, in the order of [`LOW_CLASSES`].
+    pub const fn parts(self) -> [u32; LOW_CLASSES.len()] {
+        self.0
+    }
+
+    /// Returns whole percents that sum to 100, in the order of [`LOW_CLASSES`]; none is 0.
+    pub fn percents(self) -> [u64; LOW_CLASSES.len()] {
+        self.divided(100)
+    }
+
+    /// Returns the packets that the classes have in a turn: the ratio nearest to the parts that a
+    /// port's table has room for, in the order of [`LOW_CLASSES`].
+    pub fn packets(self) -> [u64; LOW_CLASSES.len()] {
+        let sum = self.sum();
+        let fits =
+            |packets: &[u64; 3]| packets.iter().map(|of| entries(*of)).sum::<u64>() <= LOW_ENTRIES;
+        // The largest difference of a class from its part, as a fraction with this denominator.
+        let difference = |packets: &[u64; 3]| {
+            let total: u64 = packets.iter().sum();
+            let of = packets.iter().zip(self.0);
+            let of = of.map(|(packets, part)| (packets * sum).abs_diff(u64::from(part) * total));
+            (of.max().unwrap_or(0), total * sum)
+        };
+        let turns = (LOW_CLASSES.len() as u64..=LOW_ENTRIES * ENTRY_PACKETS)
+            .map(|total| self.divided(total))
+            .filter(fits);
+        // Of equal ones the first, which is the shortest turn.
+        let nearer = |best: [u64; 3], other: [u64; 3]| {
+            let ((best_off, best_of), (off, of)) = (difference(&best), difference(&other));
+            if off * best_of < best_off * of { other } else { best }
+        };
+        turns.reduce(nearer).unwrap_or([1; LOW_CLASSES.len()])
+    }
+
+    fn sum(self) -> u64 {
+        self.0.iter().map(|part| u64::from(*part)).sum()
+    }
+
+    /// Divides `total` by the parts; everybody gets at least one.
+    fn divided(self, total: u64) -> [u64; LOW_CLASSES.len()] {
+        let sum = self.sum();
+        let mut given = [1; LOW_CLASSES.len()];
+        for _ in LOW_CLASSES.len() as u64..total {
+            // How far each is behind its part, times the sum.
+            let behind = |place: usize| {
+                i128::from(u64::from(self.0[place]) * total) - i128::from(given[place] * sum)
+            };
+            let (mut next, mut most) = (0, behind(0));
+            for place in 1..LOW_CLASSES.len() {
+                if behind(place) > most {
+                    (next, most) = (place, behind(place));
+                }
+            }
+            given[next] += 1;
+        }
+        given
+    }
+
+    /// Returns the low table: classes with more than a packet come at least twice, so that a turn is
+    /// short.
+    fn table(self) -> Vec<(Class, u64)> {
+        let packets = self.packets();
+        let rounds = packets.map(entries).into_iter().max().unwrap_or(0);
+        let mut table = Vec::new();
+        for round in 0..rounds {
+            for (class, packets) in LOW_CLASSES.into_iter().zip(packets) {
+                // All are there in the last rounds.
+                let Some(own) = (round + entries(packets)).checked_sub(rounds) else { continue };
+                let until = |own: u64| packets * own / entries(packets);
+                table.push((class, until(own + 1) - until(own)));
+            }
+        }
+        table
+    }
+}
+
+/// Returns the entries of the low table for a class with `packets` in a turn.
+fn entries(packets: u64) -> u64 {
+    packets.div_ceil(ENTRY_PACKETS).max(packets.min(2))
+}
 
 /// Levels, lanes and tables for every port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +152,14 @@ impl QosPlan {
     /// # Errors
     /// One sentence: ports cannot be set to it.
     pub fn new(payload: Bytes) -> Result<Self, String> {
+        Self::with_shares(payload, LowShares::USUAL)
+    }
+
+    /// Creates the plan in whose low table the classes have these shares.
+    ///
+    /// # Errors
+    /// One sentence: ports cannot be set to the payload.
+    pub fn with_shares(payload: Bytes, shares: LowShares) -> Result<Self, String> {
         check_payload(payload)?;
         let levels = opensm::LEVELS;
         let mut lane_of_level = [levels[Class::BestEffort.index()]; 16];
@@ -72,7 +173,7 @@ impl QosPlan {
         };
         let burst = HIGH.len() as u64 * HIGH_PACKETS * payload.0;
         let high_limit = burst.div_ceil(LIMIT_BYTES) as u8;
-        let tables = VlArbitration { high: table(&HIGH), low: table(&LOW), high_limit };
+        let tables = VlArbitration { high: table(&HIGH), low: table(&shares.table()), high_limit };
         Ok(Self { payload, levels, lane_of_level, tables })
     }
 
@@ -235,6 +336,25 @@ mod tests {
         assert_eq!(low, [0, 0, 571, 285, 142]);
         let beside = plan.shares(&[Class::LowLatency, Class::Bulk]);
         assert_eq!((beside[1], beside[3]), (800, 200), "four packets, then one");
+    }
+
+    #[test]
+    fn low_shares__tables_fit_ports_and_come_near_every_share() {
+        assert_eq!(LowShares::USUAL.percents(), [57, 29, 14]);
+        assert_eq!(LowShares::USUAL.packets(), [4, 2, 1]);
+        assert_eq!(LowShares::new([0, 1, 1]), None);
+        for parts in [[50, 40, 10], [1, 8, 1], [30, 60, 10], [90, 9, 1], [1, 1, 1], [20, 79, 1]] {
+            let shares = LowShares::new(parts).expect("parts");
+            assert_eq!(shares.percents().iter().sum::<u64>(), 100);
+            let plan = QosPlan::with_shares(Bytes(4096), shares).expect("a payload of ports");
+            assert!(plan.tables.low.len() <= 8 && plan.tables.low.iter().all(|(_, of)| *of > 0));
+            let got = plan.shares(&LOW_CLASSES);
+            let sum: u32 = parts.iter().sum();
+            for (class, part) in LOW_CLASSES.into_iter().zip(parts) {
+                let wanted = u64::from(part) * 1000 / u64::from(sum);
+                assert!(got[class.index()].abs_diff(wanted) < 60, "{parts:?}: {got:?}");
+            }
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::broadcast::BroadcastFlags;
 use super::cast::CastFlags;
 use super::gpcnet::GpcnetArguments;
 use super::mount::MountFlags;
+use super::policy::PolicyCommand;
 use super::qos::QosCommand;
 use super::results::ReportFlags;
 use super::setup_node::MarkRule;
@@ -33,7 +34,7 @@ use clearway_wires::{WireName, WireRequest, WiresError};
     name = "clearway",
     version,
     after_help = "Exit status: 0 done, verdict CONTAINED; 1 failed; 2 wrong usage; 3 verdict CONGESTED (or worse, for diff; or an \
-                  archive, tables or a log with faults, for msa check, qos check, qos verify and stage fsck); 4 verdict INVALID; 5 a permission is missing; 130 interrupted."
+                  archive, tables, a policy or a log with faults, for msa check, qos check, qos verify, policy check and stage fsck; or a class that is not granted); 4 verdict INVALID; 5 a permission is missing; 130 interrupted."
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -79,6 +80,9 @@ pub(crate) enum Command {
     /// none of them.
     #[command(subcommand)]
     Qos(QosCommand),
+    /// Check the policy of a site: who may use which class, at which share.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Mount a log of staged files: a directory that takes files at the speed of the log's disk.
     ///
     /// Bytes for which fsync or close has returned survive the end of this process, and a loss of

@@ -16,6 +16,7 @@ mod lab;
 mod mount;
 mod mount_copies;
 mod msa;
+mod policy;
 mod qos;
 mod registry;
 mod results;
@@ -87,6 +88,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Timeslice(command) => timeslice::command(&command),
         Command::Topo(command) => topo::command(command),
         Command::Qos(command) => qos::command(command),
+        Command::Policy(command) => policy::command(&command),
         Command::Start(flags) => start::command(&flags),
         Command::Shmem(command) => shmem::command(&command),
         Command::Doctor { json } => {

@@ -10,8 +10,8 @@ use clearway_runtime::launch::escaped;
 use clearway_sim::spec::file::{FabricFile, FileOptions};
 use clearway_sim::spec::import::SourceText;
 use clearway_sim::spec::qos::{
-    PortAddress, PresentTables, QosPlan, check, check_payload, check_policy, is_level_free, ports,
-    present,
+    LowShares, PortAddress, PresentTables, QosPlan, check, check_payload, check_policy,
+    is_level_free, ports, present,
 };
 
 use super::topo::{CONF_MAX, NETWORK_MAX, read};
@@ -108,6 +108,18 @@ pub(crate) struct QosNetwork {
     /// Set the MTU of the network in bytes, without --fabric: 256B, 512B, 1KiB, 2KiB or 4KiB.
     #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = payload, conflicts_with = "fabric")]
     pub(crate) payload: Bytes,
+    /// Give best effort, bulk and scavenger the shares of the site policy in FILE [default: 4, 2 and 1
+    /// parts].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+}
+
+impl QosNetwork {
+    /// Returns the shares of classes.
+    fn shares(&self) -> Result<LowShares> {
+        let policy = self.policy.as_deref().map(crate::policy::read).transpose()?;
+        Ok(policy.and_then(|policy| policy.shares()).unwrap_or(LowShares::USUAL))
+    }
 }
 
 /// Reads the MTU of an InfiniBand network.
@@ -129,7 +141,7 @@ pub(crate) fn command(command: QosCommand) -> Result<Exit> {
             print(&text)?;
         }
         QosCommand::Emit { target, interface, network } => {
-            print(&emit(target, &plan(&network)?, &interface))?
+            print(&emit(target, (&plan(&network)?, network.shares()?), &interface))?
         }
         QosCommand::Verify { switches, recorded, record, ibsim, paths_from, network } => {
             let source = match recorded {
@@ -161,7 +173,7 @@ fn plan(network: &QosNetwork) -> Result<QosPlan> {
         let (shown, text) = (conf.display().to_string(), read(conf, CONF_MAX)?);
         is_level_free(SourceText { file: &shown, text: &text })?;
     }
-    QosPlan::new(payload).map_err(|why| match &network.fabric {
+    QosPlan::with_shares(payload, network.shares()?).map_err(|why| match &network.fabric {
         Some(fabric) => anyhow!("fabric {fabric}: {why}"),
         None => anyhow!(why),
     })
@@ -260,6 +272,7 @@ mod tests {
             fabric: fabric.map(str::to_owned),
             conf,
             payload: Bytes(payload),
+            policy: None,
         };
         let payload = |network: &QosNetwork| plan(network).expect("a payload of ports").payload;
         assert_eq!(payload(&network(Some("edr"), None, 1)), Bytes(4096), "the fabric's");

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use clearway_proto::base::Class;
 use clearway_runtime::launch::excerpt;
-use clearway_sim::spec::qos::{PLAN_LANES, QosPlan};
+use clearway_sim::spec::qos::{LOW_CLASSES, LowShares, PLAN_LANES, QosPlan};
 
 use super::{PORT, level};
 
@@ -72,21 +72,23 @@ const PORTS: [&str; 3] = ["ca", "swe", "sw0"];
 const SERVICE: u64 = 0x0000_0000_0106_0000;
 /// The traffic class of an Ethernet adapter for each class by its index: more is more urgent.
 const TRAFFIC_CLASSES: [u8; Class::ALL.len()] = [6, 5, 2, 1, 0];
-/// Shares of those that are not strict, in percent: 4, 2 and 1 parts.
-const PERCENT: [(Class, u8); 3] =
-    [(Class::BestEffort, 57), (Class::Bulk, 29), (Class::Scavenger, 14)];
 /// Bytes that a class may send in its turn, of one part.
-const QUANTUM: u32 = 9_000;
+const QUANTUM: u64 = 9_000;
 
-/// Returns the text for `target`; `interface` is the host's where one is named in it.
-pub(crate) fn emit(target: EmitTarget, plan: &QosPlan, interface: &InterfaceName) -> String {
+/// Returns the text for `target`, of a plan with these shares; `interface` is the host's where one is
+/// named in it.
+pub(crate) fn emit(
+    target: EmitTarget,
+    (plan, shares): (&QosPlan, LowShares),
+    interface: &InterfaceName,
+) -> String {
     let InterfaceName(interface) = interface;
     match target {
         EmitTarget::Opensm => opensm(plan),
         EmitTarget::Policy => policy(plan),
-        EmitTarget::Tc => tc(interface),
-        EmitTarget::Dcb => dcb(interface),
-        EmitTarget::Mlnx => mlnx(interface),
+        EmitTarget::Tc => tc(interface, shares),
+        EmitTarget::Dcb => dcb(interface, shares),
+        EmitTarget::Mlnx => mlnx(interface, shares),
         EmitTarget::Cxi => CXI.to_owned(),
         EmitTarget::Efa => EFA.to_owned(),
         EmitTarget::Ucx => ucx(plan),
@@ -148,7 +150,8 @@ fn policy(plan: &QosPlan) -> String {
     )
 }
 
-fn tc(interface: &str) -> String {
+fn tc(interface: &str, shares: LowShares) -> String {
+    let [best_effort, bulk, scavenger] = shares.packets();
     let filter = |class: Class| {
         let (tos, band) = (class.dscp().tos(), class.index() + 1);
         format!(
@@ -158,10 +161,11 @@ fn tc(interface: &str) -> String {
     let others =
         lines(|class| if class == Class::BestEffort { String::new() } else { filter(class) });
     format!(
-        "# Control and low latency first, the others by 4, 2 and 1 parts; what has another mark is best effort.\n\
-         tc qdisc replace dev {interface} root handle 1: ets bands 5 strict 2 quanta {} {} {QUANTUM} priomap 2 2 2 2 2 2 2 2 2 2 2 2 2 2 2 2\n{others}",
-        QUANTUM * 4,
-        QUANTUM * 2,
+        "# Control and low latency first, the others by {best_effort}, {bulk} and {scavenger} parts; what has another mark is best effort.\n\
+         tc qdisc replace dev {interface} root handle 1: ets bands 5 strict 2 quanta {} {} {} priomap 2 2 2 2 2 2 2 2 2 2 2 2 2 2 2 2\n{others}",
+        QUANTUM * best_effort,
+        QUANTUM * bulk,
+        QUANTUM * scavenger,
     )
 }
 
@@ -173,16 +177,16 @@ fn by_traffic_class(word: impl Fn(Option<Class>) -> String) -> Vec<String> {
 }
 
 /// Returns a class's percent of what strict ones leave.
-fn percent(class: Option<Class>) -> u8 {
-    let own = PERCENT.iter().find(|(own, _)| Some(*own) == class);
-    own.map_or(0, |(_, percent)| *percent)
+fn percent(class: Option<Class>, shares: LowShares) -> u64 {
+    let of = LOW_CLASSES.into_iter().zip(shares.percents());
+    of.filter(|(own, _)| Some(*own) == class).map(|(_, percent)| percent).sum()
 }
 
 fn is_strict(class: Option<Class>) -> bool {
-    percent(class) == 0
+    class.is_none_or(|class| !LOW_CLASSES.contains(&class))
 }
 
-fn dcb(interface: &str) -> String {
+fn dcb(interface: &str, shares: LowShares) -> String {
     let numbered = |words: Vec<String>| {
         let words = words.iter().enumerate();
         words.map(|(number, word)| format!("{number}:{word}")).collect::<Vec<_>>().join(" ")
@@ -190,7 +194,7 @@ fn dcb(interface: &str) -> String {
     let kinds = numbered(by_traffic_class(|class| {
         if is_strict(class) { "strict".to_owned() } else { "ets".to_owned() }
     }));
-    let shares = numbered(by_traffic_class(|class| percent(class).to_string()));
+    let shares = numbered(by_traffic_class(|class| percent(class, shares).to_string()));
     let own = numbered((0..8).map(|number| number.to_string()).collect());
     let mark = |class: Class| {
         let (mark, number) = (class.dscp().0, TRAFFIC_CLASSES[class.index()]);
@@ -203,14 +207,14 @@ fn dcb(interface: &str) -> String {
     )
 }
 
-fn mlnx(interface: &str) -> String {
+fn mlnx(interface: &str, shares: LowShares) -> String {
     let kinds =
         by_traffic_class(
             |class| {
                 if is_strict(class) { "strict".to_owned() } else { "ets".to_owned() }
             },
         );
-    let shares = by_traffic_class(|class| percent(class).to_string());
+    let shares = by_traffic_class(|class| percent(class, shares).to_string());
     let mark = |class: Class| {
         let (mark, number) = (class.dscp().0, TRAFFIC_CLASSES[class.index()]);
         format!("mlnx_qos -i {interface} --dscp2prio set,{mark},{number} # {class}\n")
@@ -310,24 +314,28 @@ mod tests {
 
     #[test]
     fn ethernet__strict_classes_have_no_share_and_the_others_have_all() {
-        assert_eq!(PERCENT.iter().map(|(_, percent)| u32::from(*percent)).sum::<u32>(), 100);
-        let text = dcb("eth0");
+        let usual = LowShares::USUAL;
+        let text = dcb("eth0", usual);
         assert!(
             text.contains("tc-bw 0:14 1:29 2:57 3:0 4:0 5:0 6:0 7:0")
                 && text.contains("tc-tsa 0:ets 1:ets 2:ets 3:strict"),
             "{text}"
         );
         assert!(
-            mlnx("eth0")
+            mlnx("eth0", usual)
                 .contains("-s ets,ets,ets,strict,strict,strict,strict,strict -t 14,29,57,0")
         );
-        assert!(tc("eth0").contains("strict 2 quanta 36000 18000 9000"));
+        assert!(tc("eth0", usual).contains("strict 2 quanta 36000 18000 9000"));
+        let other = LowShares::new([20, 70, 10]).expect("parts");
+        assert!(tc("eth0", other).contains("by 2, 7 and 1 parts"), "{}", tc("eth0", other));
+        assert!(dcb("eth0", other).contains("tc-bw 0:10 1:70 2:20 3:0"));
     }
 
     #[test]
     fn emit__every_target_has_lines_that_end() {
         for target in EmitTarget::value_variants() {
-            let text = emit(*target, &plan(), &InterfaceName("eth0".to_owned()));
+            let text =
+                emit(*target, (&plan(), LowShares::USUAL), &InterfaceName("eth0".to_owned()));
             assert!(text.ends_with('\n') && text.lines().count() > 1, "{target:?}: {text}");
         }
     }

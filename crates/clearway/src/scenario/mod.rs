@@ -37,7 +37,7 @@ pub(crate) use fabric::{Fabric, RequestedClasses, SmallMessage, requested_class}
 pub(crate) use nearest::nearest;
 pub(crate) use section::{Section, SectionKind, is_given};
 pub(crate) use shipped::{shipped, shipped_names};
-pub(crate) use text::{read_file, read_text};
+pub(crate) use text::{line_of, read_file, read_text};
 pub(crate) use time::{RankAt, Time, percent, seconds};
 
 /// A whole run.

@@ -204,5 +204,10 @@ fn check_table(
 
 /// Returns the line of the byte at `at`, as the beginning of a sentence.
 fn place(text: &str, at: usize) -> String {
-    format!("line {}: ", text.as_bytes()[..at.min(text.len())].split(|byte| *byte == b'\n').count())
+    format!("line {}: ", line_of(text, at))
+}
+
+/// Returns the number of the line of the byte at `at`, from 1.
+pub(crate) fn line_of(text: &str, at: usize) -> usize {
+    text.as_bytes()[..at.min(text.len())].split(|byte| *byte == b'\n').count()
 }

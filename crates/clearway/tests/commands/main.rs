@@ -18,6 +18,7 @@ mod interrupt;
 mod keys;
 mod marks;
 mod places;
+mod policy;
 mod processes;
 mod programs;
 mod qos;
