@@ -140,8 +140,12 @@ pub(crate) enum Command {
         /// `user:backup=scavenger` or `source:10.1.0.7=bulk`; once for each.
         #[arg(long, value_name = "PACKETS=CLASS")]
         mark: Vec<MarkRule>,
+        /// Lower the class of packets to what the site policy in FILE grants to the owner of their
+        /// socket. Members of groups are those that this host knows.
+        #[arg(long, value_name = "FILE")]
+        policy: Option<PathBuf>,
         /// Print the script that takes it back.
-        #[arg(long, conflicts_with = "mark")]
+        #[arg(long, conflicts_with_all = ["mark", "policy"])]
         undo: bool,
     },
     /// Make report.html again from report.json and print its tables.

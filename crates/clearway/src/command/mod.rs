@@ -95,7 +95,9 @@ fn dispatch(command: Command) -> Result<Exit> {
             crate::doctor::command(if json { OutputFormat::Json } else { OutputFormat::Text })
         }
         Command::SetupNode { undo: true, .. } => setup_node::undo(),
-        Command::SetupNode { mark, undo: false } => setup_node::command(&mark),
+        Command::SetupNode { mark, policy, undo: false } => {
+            setup_node::command(&mark, policy.as_deref())
+        }
         Command::Report { directories } => run::report(&directories),
         Command::Diff { a, b } => run::diff(&a, &b),
         Command::Completions { shell } => generate::completions(shell),

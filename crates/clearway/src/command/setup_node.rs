@@ -1,5 +1,5 @@
 //! Writes the script with which an administrator gives classes to programs that know nothing of
-//! them.
+//! them, and keeps the marks of all programs to the policy of the site.
 //!
 //! # Model
 //! Two rules of the kernel's packet filter: the first marks packets that match, the second gives
@@ -30,12 +30,11 @@ use anyhow::Result;
 use clearway_proto::base::Class;
 
 use super::print;
+use crate::policy::{OwnerLimit, SitePolicy, is_account, read};
 use crate::run::exit::Exit;
 
 /// Where the kernel lists RDMA devices.
 const RDMA_DEVICES: &str = "/sys/class/infiniband";
-/// The longest name of a user: `useradd(8)`.
-const USER_MAX: usize = 32;
 
 /// Which packets get which class.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,11 +79,7 @@ impl FromStr for PacketMatch {
                 }
             }
             Some(("user", name)) => {
-                let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-                let usable = (1..=USER_MAX).contains(&name.len())
-                    && name.chars().all(plain)
-                    && !name.starts_with('-');
-                if usable {
+                if is_account(name) {
                     Ok(Self::User(name.to_owned()))
                 } else {
                     Err(format!("`{name}` is no name of a user"))
@@ -100,8 +95,14 @@ impl FromStr for PacketMatch {
 }
 
 /// Prints the script.
-pub(super) fn command(marks: &[MarkRule]) -> Result<Exit> {
-    print(&script(marks, &rdma_ports(Path::new(RDMA_DEVICES))))?;
+///
+/// # Errors
+/// One sentence: the policy cannot be read, or is wrong.
+pub(super) fn command(marks: &[MarkRule], policy: Option<&Path>) -> Result<Exit> {
+    let policy = policy.map(read).transpose()?;
+    let limits = policy.as_ref().map(|policy| limits(policy, &members));
+    let ports = rdma_ports(Path::new(RDMA_DEVICES));
+    print(&script(marks, &limits.unwrap_or_default(), &ports))?;
     Ok(Exit::Good)
 }
 
@@ -115,7 +116,7 @@ pub(super) fn undo() -> Result<Exit> {
     Ok(Exit::Good)
 }
 
-fn script(marks: &[MarkRule], ports: &[RdmaPort]) -> String {
+fn script(marks: &[MarkRule], limits: &[String], ports: &[RdmaPort]) -> String {
     let mut text = String::from(
         "#!/bin/sh\n\
          # Made by `clearway setup-node`. Read it, then run it as root, on every node. It holds until the next start of the\n\
@@ -129,6 +130,12 @@ fn script(marks: &[MarkRule], ports: &[RdmaPort]) -> String {
          delete table inet clearway\n\
          table inet clearway {\n",
     );
+    if !limits.is_empty() {
+        text += "\t# No more urgent class than the policy grants to the owner of a socket. The first match counts.\n\
+                 \tchain limits {\n\t\ttype route hook output priority mangle - 1;\n";
+        limits.iter().for_each(|rule| text += &format!("\t\t{rule}\n"));
+        text += "\t}\n";
+    }
     if !marks.is_empty() {
         text += "\t# Marks, whatever the program asked for.\n\tchain marks {\n\t\ttype route hook output priority mangle;\n";
         marks.iter().flat_map(MarkRule::rules).for_each(|rule| text += &format!("\t\t{rule}\n"));
@@ -147,6 +154,53 @@ fn script(marks: &[MarkRule], ports: &[RdmaPort]) -> String {
         text += &port.advice();
     }
     text
+}
+
+/// Returns the members of a group that this host knows, besides those whose first group it is.
+fn members(group: &str) -> Vec<String> {
+    nix::unistd::Group::from_name(group).ok().flatten().map_or_else(Vec::new, |group| group.mem)
+}
+
+/// Returns the rules that limit the classes of packets by the owner of their socket, where `members`
+/// knows who is of a group.
+fn limits(policy: &SitePolicy, members: &dyn Fn(&str) -> Vec<String>) -> Vec<String> {
+    policy.owner_limits().iter().flat_map(|limit| limit_rules(limit, members)).collect()
+}
+
+/// Returns the rules of one limit.
+fn limit_rules(limit: &OwnerLimit, members: &dyn Fn(&str) -> Vec<String>) -> Vec<String> {
+    let OwnerLimit { users, groups, class, rule } = limit;
+    let set = |names: &[String]| format!("{{ \"{}\" }}", names.join("\", \""));
+    let of_users = |users: &[String]| format!("meta skuid {}", set(users));
+    // A socket has one group, and its owner may be of others.
+    let named: Vec<String> = groups.iter().flat_map(|group| members(group)).collect();
+    let is_meant = |name: &String| is_account(name) && (users.is_empty() || users.contains(name));
+    let named: Vec<String> = named.into_iter().filter(is_meant).collect();
+    let mut owners = match (users.is_empty(), groups.is_empty()) {
+        // Packets that no socket sent have the marks of the kernel.
+        (true, true) => vec!["meta skuid 0-4294967294".to_owned()],
+        (false, true) => vec![of_users(users)],
+        (true, false) => vec![format!("meta skgid {}", set(groups))],
+        (false, false) => vec![format!("{} meta skgid {}", of_users(users), set(groups))],
+    };
+    if !named.is_empty() {
+        owners.push(of_users(&named));
+    }
+    let urgent = Class::ALL.iter().filter(|urgent| *urgent < class);
+    let urgent: Vec<String> = urgent.map(|class| class.dscp().0.to_string()).collect();
+    let lower = |owner: &String, family: &str| {
+        let (urgent, mark) = (urgent.join(", "), class.dscp().0);
+        format!("{owner} {family} dscp {{ {urgent} }} {family} dscp set {mark}")
+    };
+    let number = rule.map_or_else(|| "none".to_owned(), |rule| rule.to_string());
+    let mut rules = vec![format!("# Rule {number}: {class}")];
+    for owner in &owners {
+        if !urgent.is_empty() {
+            rules.extend(["ip", "ip6"].map(|family| lower(owner, family)));
+        }
+        rules.push(format!("{owner} return"));
+    }
+    rules
 }
 
 impl MarkRule {
@@ -287,7 +341,7 @@ mod tests {
     #[test]
     fn script__serves_every_marked_class_and_marks_both_families() {
         let marks = ["port:5000-5099=low-latency", "user:backup=scavenger", "source:fd00::1=bulk"];
-        let text = script(&marks.map(|text| text.parse().expect(text)), &[]);
+        let text = script(&marks.map(|text| text.parse().expect(text)), &[], &[]);
         for line in [
             "meta priority set ip dscp map { 48 : 0:6, 46 : 0:6, 8 : 0:2, 1 : 0:1 }",
             "meta l4proto { tcp, udp } th dport 5000-5099 ip dscp set 46",
@@ -297,7 +351,35 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
-        assert!(!script(&[], &[]).contains("chain marks"));
+        assert!(
+            !script(&[], &[], &[]).contains("chain marks")
+                && !script(&[], &[], &[]).contains("chain limits")
+        );
+    }
+
+    #[test]
+    fn limits__owners_keep_what_is_granted_and_members_of_groups_are_users() {
+        let text = "[[rule]]\nuser = \"root\"\nclass = \"control\"\n[[rule]]\ngroup = \"daq\"\nclass = \"low-latency\"\n\
+                    [[rule]]\nuser = [\"a\", \"b\"]\ngroup = \"g\"\nclass = \"scavenger\"\n";
+        let policy = crate::policy::read_text("site.toml", text).expect("a policy");
+        let members = |_: &str| ["b", "c", "x\"; flush ruleset"].map(str::to_owned).to_vec();
+        let expected = [
+            "# Rule 1: control",
+            "meta skuid { \"root\" } return",
+            "# Rule 2: low-latency",
+            "meta skgid { \"daq\" } ip dscp { 48 } ip dscp set 46",
+            "meta skgid { \"daq\" } ip6 dscp { 48 } ip6 dscp set 46",
+            "meta skgid { \"daq\" } return",
+            "meta skuid { \"b\", \"c\" } ip dscp { 48 } ip dscp set 46",
+            "meta skuid { \"b\", \"c\" } ip6 dscp { 48 } ip6 dscp set 46",
+            "meta skuid { \"b\", \"c\" } return",
+            "# Rule 3: scavenger",
+            "meta skuid { \"a\", \"b\" } meta skgid { \"g\" } ip dscp { 48, 46, 0, 8 } ip dscp set 1",
+        ];
+        let found = limits(&policy, &members);
+        assert_eq!(&found[..expected.len()], expected);
+        let everybody = "meta skuid 0-4294967294 ip dscp { 48, 46 } ip dscp set 0";
+        assert!(found.iter().any(|rule| rule == everybody), "{found:?}");
     }
 
     #[test]
@@ -315,9 +397,9 @@ mod tests {
             ports.iter().map(|port| port.device.as_str()).collect::<Vec<_>>(),
             ["mlx5_0", "mlx5_1"]
         );
-        let with = script(&[], &ports);
+        let with = script(&[], &[], &ports);
         assert!(with.contains("default_roce_tos") && with.contains("OpenSM"), "{with}");
-        let added = with.strip_prefix(&script(&[], &[])).expect("advice comes last");
+        let added = with.strip_prefix(&script(&[], &[], &[])).expect("advice comes last");
         assert!(added.lines().all(|line| line.is_empty() || line.starts_with('#')), "{added}");
         fs::remove_dir_all(&devices).expect("removed");
         assert_eq!(rdma_ports(&devices), []);

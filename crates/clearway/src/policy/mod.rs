@@ -14,6 +14,7 @@
 //! Enforcement: a policy is asked by Clearway's own programs. What others send is limited by the
 //! marks of `clearway setup-node --policy`.
 
+mod packets;
 mod page;
 mod text;
 
@@ -26,8 +27,9 @@ use serde::Serialize;
 
 use crate::scenario::Time;
 
+pub(crate) use packets::OwnerLimit;
 #[cfg(test)]
-use text::read_text;
+pub(crate) use text::read_text;
 pub(crate) use text::{FaultyPolicy, read};
 
 /// What a rule can look at.
@@ -261,7 +263,7 @@ impl SitePolicy {
 }
 
 /// Returns whether this can be the name of a user or group, which also stands in a script.
-fn is_account(name: &str) -> bool {
+pub(crate) fn is_account(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     (1..=ACCOUNT_BYTES_MAX).contains(&name.len())
         && name.chars().all(is_plain)

@@ -153,6 +153,26 @@ fn shares__classes_without_one_have_their_usual_part() {
 }
 
 #[test]
+fn owner_limits__what_packets_do_not_show_never_lowers_a_limit() {
+    let limits = |text: &str| -> Vec<(String, Class)> {
+        let who = |limit: &OwnerLimit| [limit.users.join(","), limit.groups.join(",")].join("/");
+        policy(text).owner_limits().iter().map(|limit| (who(limit), limit.class)).collect()
+    };
+    let expected = [("a/", Class::Bulk), ("/", Class::BestEffort)];
+    let expected = expected.map(|(who, class)| (who.to_owned(), class));
+    assert_eq!(limits("[[rule]]\nuser = \"a\"\nclass = \"bulk\"\n"), expected);
+    let hidden = "[[rule]]\nuser = \"a\"\njob = \"x\"\nclass = \"control\"\n[[rule]]\nclass = \"scavenger\"\n";
+    let expected = [("a/", Class::Control), ("/", Class::Scavenger)];
+    let expected = expected.map(|(who, class)| (who.to_owned(), class));
+    assert_eq!(limits(hidden), expected, "a socket of a's may be the job's");
+    let behind = "[[rule]]\nuser = \"a\"\njob = \"x\"\nclass = \"scavenger\"\n[[rule]]\ngroup = \"g\"\nclass = \"control\"\n";
+    assert_eq!(limits(behind)[0].1, Class::Control, "a may be of the group");
+    let for_all = "[[rule]]\nprogram = \"shmem\"\nclass = \"low-latency\"\n[[rule]]\nuser = \"a\"\nclass = \"bulk\"\n";
+    let found = limits(for_all);
+    assert!(found.iter().all(|(_, class)| *class == Class::LowLatency), "{found:?}");
+}
+
+#[test]
 fn table__has_80_columns_and_every_name() {
     let names: Vec<String> = (0..30).map(|number| format!("\"user{number}\"")).collect();
     let long = "x".repeat(200);
