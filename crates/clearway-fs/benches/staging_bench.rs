@@ -181,6 +181,7 @@ impl StagedMount {
                 memory: MEMORY,
                 class: None,
                 rules: Vec::new(),
+                class_limit: None,
                 store_patience: Duration::from_secs(30),
                 drain_rate: None,
                 shares: None,

@@ -66,6 +66,13 @@ impl std::str::FromStr for ClassRule {
     }
 }
 
+impl ClassRule {
+    /// Returns the class of what matches.
+    pub const fn class(&self) -> Class {
+        self.class
+    }
+}
+
 impl std::fmt::Display for ClassRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "/{}={}", self.pattern, self.class)
@@ -100,16 +107,21 @@ fn matches(pattern: &[u8], path: &[u8]) -> bool {
 
 /// The rules of a mount.
 #[derive(Debug, Default)]
-pub(crate) struct ClassRules(Vec<ClassRule>);
+pub(crate) struct ClassRules {
+    rules: Vec<ClassRule>,
+    /// The most urgent class that a file has.
+    limit: Option<Class>,
+}
 
 impl ClassRules {
     fn parse(text: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(text).map_err(|_| "rules are no text".to_owned())?;
-        text.lines().map(str::parse).collect::<Result<_, _>>().map(Self)
+        let rules = text.lines().map(str::parse).collect::<Result<_, _>>()?;
+        Ok(Self { rules, limit: None })
     }
 
     fn class_of(&self, path: &[u8]) -> Option<Class> {
-        self.0.iter().find(|rule| matches(rule.pattern.as_bytes(), path)).map(|rule| rule.class)
+        self.rules.iter().find(|rule| matches(rule.pattern.as_bytes(), path)).map(|rule| rule.class)
     }
 }
 
@@ -152,16 +164,21 @@ impl ClassRules {
         Self::parse(text.unwrap_or_default())
     }
 
+    /// Returns `class`, or the limit if that is less urgent.
+    fn limited(&self, class: Class) -> Class {
+        self.limit.map_or(class, |limit| class.max(limit))
+    }
+
     /// Returns the class of an inode by one of its names.
     pub(crate) fn class_in(&self, tree: &Tree, inode: InodeId) -> Class {
         let class_at = |at| {
-            let rule = || match self.0.is_empty() {
+            let rule = || match self.rules.is_empty() {
                 true => None,
                 false => self.class_of(&tree.path(at)?),
             };
             class_value(tree.inode(at)?).or_else(rule)
         };
-        with_above(tree, inode).find_map(class_at).unwrap_or(Class::BestEffort)
+        self.limited(with_above(tree, inode).find_map(class_at).unwrap_or(Class::BestEffort))
     }
 }
 
@@ -193,7 +210,8 @@ impl Core {
         if let Some(class) = self.lives.node(inode).class {
             return class;
         }
-        let class = self.find_class(inode);
+        let class = self.find_class_of_tree(inode);
+        let class = self.classes.limited(class);
         self.lives.node(inode).class = Some(class);
         class
     }
@@ -212,14 +230,15 @@ impl Core {
         class
     }
 
-    fn find_class(&mut self, inode: InodeId) -> Class {
+    /// Returns the class that attributes and rules give an inode.
+    fn find_class_of_tree(&mut self, inode: InodeId) -> Class {
         let (mut at, mut steps) = (inode, 0);
         while steps < 4096 {
             steps += 1;
             if let Some(class) = self.own_class(at) {
                 return class;
             }
-            if !self.classes.0.is_empty()
+            if !self.classes.rules.is_empty()
                 && let Some(path) = self.path_of(at)
                 && let Some(class) = self.classes.class_of(&path)
             {
@@ -275,9 +294,15 @@ impl Core {
     /// Reads the rules that the tree has.
     pub(crate) fn load_rules(&mut self) {
         match ClassRules::from_tree(self.tree()) {
-            Ok(rules) => self.classes = rules,
+            Ok(rules) => self.classes = ClassRules { limit: self.classes.limit, ..rules },
             Err(why) => self.say_of_program(format!("the mount ignores its rules: {why}")),
         }
+    }
+
+    /// Limits the class of all files.
+    pub(crate) fn limit_class(&mut self, limit: Option<Class>) {
+        self.classes.limit = limit;
+        self.lives.forget_classes();
     }
 
     /// Sets or removes the class of an inode.
@@ -373,6 +398,14 @@ impl Core {
         }
     }
 
+    /// Says that a class is more urgent than files may have.
+    fn say_of_limit(&mut self, place: &str, class: Class) {
+        let limited = self.classes.limited(class);
+        if limited != class {
+            self.say_of_program(format!("{place}: {class} was requested, {limited} is granted"));
+        }
+    }
+
     /// Checks an attribute of Clearway's; why it is refused.
     fn check_own(&mut self, inode: InodeId, name: &EntryName, value: &[u8]) -> Result<(), String> {
         let text = String::from_utf8_lossy(value);
@@ -385,7 +418,7 @@ impl Core {
         if name.bytes() == CLASS_XATTR.as_bytes() {
             let class: Result<Class, _> = text.parse();
             return class
-                .map(drop)
+                .map(|class| self.say_of_limit(&place, class))
                 .map_err(|why| format!("{place}: '{}' is {why}", excerpt(&text)));
         }
         if name.bytes() == RULES_XATTR.as_bytes() && inode == InodeId::ROOT {

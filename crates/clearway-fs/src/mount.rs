@@ -72,6 +72,9 @@ pub struct LogOptions {
     pub class: Option<Class>,
     /// Rules of classes, in place of those that the log has.
     pub rules: Vec<ClassRule>,
+    /// The most urgent class that any file has, whatever its attributes and rules say; none where
+    /// nobody limits it.
+    pub class_limit: Option<Class>,
     /// How long a step in the store may make no progress.
     pub store_patience: Duration,
     /// The rate at which bytes go to the store; none without a bound.
@@ -357,6 +360,7 @@ fn write_mark(store: &Path, mark: &Path, log: &str) -> io::Result<()> {
 }
 
 fn set_classes(core: &mut Core, options: &LogOptions) -> Result<(), Held> {
+    core.limit_class(options.class_limit);
     core.load_rules();
     if let Some(class) = options.class
         && core.own_class(InodeId::ROOT) != Some(class)

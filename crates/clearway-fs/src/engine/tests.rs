@@ -388,6 +388,35 @@ fn class_of__the_nearest_counts_and_is_there_after_a_reopening() {
 }
 
 #[test]
+fn class_of__a_limit_holds_for_attributes_rules_and_the_drain() {
+    use clearway_proto::base::Class;
+    let directory = TestDirectory::new();
+    let trial = Trial::open(directory.path());
+    let file = trial.make(InodeId::ROOT, "a", NodeKind::File).expect("made").inode;
+    trial
+        .change(|core| {
+            core.limit_class(Some(Class::Bulk));
+            core.set_class(InodeId::ROOT, Some(Class::Control))
+        })
+        .expect("set");
+    let both = |trial: &Trial| {
+        trial.engine.look(|core| {
+            let of_requests = core.class_of(file);
+            let rules = std::mem::take(&mut core.classes);
+            let of_drain = rules.class_in(core.tree(), file);
+            core.classes = rules;
+            (of_requests, of_drain)
+        })
+    };
+    assert_eq!(both(&trial), (Class::Bulk, Class::Bulk));
+    let rules = ["/a=low-latency".parse().expect("a rule")];
+    trial.change(move |core| core.set_rules(&rules)).expect("set");
+    assert_eq!(both(&trial), (Class::Bulk, Class::Bulk), "rules that are read again");
+    trial.change(move |core| core.set_class(file, Some(Class::Scavenger))).expect("set");
+    assert_eq!(both(&trial), (Class::Scavenger, Class::Scavenger), "less urgent ones stay");
+}
+
+#[test]
 fn wish__what_is_cancelled_or_explicit_stays_out_until_it_changes() {
     use crate::classes::wish;
     use clearway_proto::staging::{DrainWish, EntryName};

@@ -88,6 +88,7 @@ impl TestService {
             memory: 32 << 20,
             class: self.pace.map(|_| Class::Bulk),
             rules: Vec::new(),
+            class_limit: None,
             store_patience: Duration::from_secs(30),
             drain_rate: None,
             shares: None,

@@ -39,12 +39,19 @@ pub struct HereOptions {
     pub input: StandardInput,
     /// The longest wait of ranks for the last one to come to an exchange or a barrier.
     pub patience: Duration,
+    /// Names and values of variables that the ranks get beside those of this process, or instead of
+    /// them.
+    pub variables: Vec<(String, String)>,
 }
 
 impl Default for HereOptions {
-    /// Returns the usual options: nothing to read, and one minute.
+    /// Returns the usual options: nothing to read, one minute, and the variables of this process.
     fn default() -> Self {
-        Self { input: StandardInput::Empty, patience: Duration::from_secs(60) }
+        Self {
+            input: StandardInput::Empty,
+            patience: Duration::from_secs(60),
+            variables: Vec::new(),
+        }
     }
 }
 
@@ -89,6 +96,7 @@ pub fn start_here(
         let mut command = Command::new(program);
         command
             .args(arguments)
+            .envs(options.variables.iter().map(|(name, value)| (name, value)))
             .env(RANK, rank.to_string())
             .env(SIZE, ranks.to_string())
             .env(MEET, &meet)

@@ -3,7 +3,7 @@
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::prefix::{bounded, oshrun, program_of, said};
+use crate::prefix::{bounded, oshrun, prefix, program_of, said};
 
 fn expect_good(output: &Output, of: &str) {
     assert!(output.status.success(), "{of}: {}", said(output));
@@ -209,4 +209,23 @@ fn leaving__nothing_stays_in_the_file_system() {
     let before = left();
     oshrun(2).arg(program).arg("kill").output().expect("oshrun");
     assert_eq!(left(), before);
+}
+
+#[test]
+fn oshrun__asks_the_policy_for_a_class_also_under_a_launcher() {
+    let policy = std::env::temp_dir().join(format!("clearway-class-{}.toml", std::process::id()));
+    std::fs::write(&policy, "[[rule]]\nprogram = \"sh\"\nclass = \"bulk\"\n").expect("written");
+    // `env` starts what follows, as a launcher does.
+    for launcher in ["here", "env"] {
+        let mut command = bounded(&prefix().join("bin/oshrun").to_string_lossy());
+        command.arg("--policy").arg(&policy).args(["--launcher", launcher, "sh", "-c"]);
+        command.arg("echo class $SHMEM_CLASS").env("SHMEM_CLASS", "high");
+        let output = command.output().expect("oshrun");
+        assert!(
+            output.status.success() && said(&output).contains("class low\n"),
+            "{launcher}: {}",
+            said(&output)
+        );
+    }
+    std::fs::remove_file(&policy).expect("removed");
 }

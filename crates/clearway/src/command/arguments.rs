@@ -23,6 +23,7 @@ use super::start::StartFlags;
 use super::timeslice::TimesliceCommand;
 use crate::mechanism::congestion::program::ProgramFlags;
 use crate::mechanism::timeslice::archive::{ITEM_BYTES_MAX, Locator};
+use crate::policy::PolicyFlags;
 use crate::run::VenueKind;
 use crate::scenario::{Time, percent, shipped_names};
 use clearway_wires::{WireName, WireRequest, WiresError};
@@ -337,6 +338,8 @@ pub(crate) struct BenchFlags {
     pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) programs: ProgramFlags,
+    #[command(flatten)]
+    pub(crate) policy: PolicyFlags,
 }
 
 /// A virtual cluster.

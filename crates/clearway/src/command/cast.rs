@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use clearway_proto::base::BitsPerSec;
 
 use crate::mechanism::cast::{CastRequest, PORT, cast, receive, serve};
+use crate::policy::PolicyFlags;
 use crate::run::exit::{Exit, UsageError};
 use crate::run::metrics::MetricsAddress;
 
@@ -95,6 +96,8 @@ pub(crate) struct CastFlags {
     /// Write the summary as JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    policy: PolicyFlags,
 }
 
 /// Casts, or waits for casts.
@@ -123,6 +126,7 @@ pub(super) fn command(flags: &CastFlags) -> Result<Exit> {
             progress: flags.progress,
             metrics: flags.metrics,
             json: flags.json,
+            policy: flags.policy.clone(),
         }),
     }
 }

@@ -1,5 +1,6 @@
 //! `clearway policy`: whether the policy of a site is right, and what it grants to whom.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -8,7 +9,7 @@ use clearway_proto::base::Class;
 use clearway_runtime::launch::escaped;
 
 use super::{json_text, print};
-use crate::policy::{FaultyPolicy, PolicyRequester, read};
+use crate::policy::{FaultyPolicy, PolicyFlags, PolicyRequester, read, shmem_class};
 use crate::run::exit::Exit;
 
 /// The policy of a site.
@@ -19,6 +20,14 @@ pub(crate) enum PolicyCommand {
     ///
     /// Exit status 3: the policy has a fault, or grants a less urgent class than --class.
     Check(CheckFlags),
+    /// Print the value of SHMEM_CLASS that a program gets; for oshrun.
+    #[command(hide = true)]
+    ShmemClass {
+        #[command(flatten)]
+        policy: PolicyFlags,
+        /// The program.
+        program: OsString,
+    },
 }
 
 /// What `clearway policy check` takes.
@@ -67,6 +76,13 @@ impl CheckFlags {
 pub(super) fn command(command: &PolicyCommand) -> Result<Exit> {
     match command {
         PolicyCommand::Check(flags) => check(flags),
+        PolicyCommand::ShmemClass { policy, program } => {
+            let requested = std::env::var("SHMEM_CLASS").ok();
+            if let Some((_, word)) = shmem_class(policy, requested.as_deref(), program) {
+                print(&format!("{word}\n"))?;
+            }
+            Ok(Exit::Good)
+        }
     }
 }
 

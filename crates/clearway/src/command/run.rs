@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_lab::Topology;
-use clearway_proto::base::BitsPerSec;
+use clearway_proto::base::{BitsPerSec, Class};
 use clearway_proto::congestion::{CongestorKind, Placement};
+use clearway_runtime::launch::escaped;
 use toml::de::DeTable;
 
 use super::registry::{self, presenters};
@@ -158,6 +159,9 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     }
     let job = JobFlags { rate, roles: RoleFitting::Fitted, given: Some(&flags.job) };
     let places = job.places(&flags.on)?;
+    if let Some(test) = scenario.section_mut::<CongestionSection>() {
+        test.policy = policy_of_test(flags, &places, test.congestor_class);
+    }
     let Some(programs) = &programs else {
         return run_and_report(scenario, &text, &places, &job, set, &flags.output);
     };
@@ -174,6 +178,19 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
             "a command of yours runs in a lab or on a cluster; the simulator has no machine for it"
         ),
     }
+}
+
+/// Returns what the policy of the site grants to the congestors of a test, which is not limited: it
+/// measures what a class does; `None` where there is no policy, or only a simulated fabric.
+fn policy_of_test(flags: &BenchFlags, places: &[VenueKind], class: Class) -> Option<String> {
+    let is_simulated = match places {
+        [] => flags.fabric.is_some(),
+        places => places.iter().all(|place| *place == VenueKind::Sim),
+    };
+    let grant = if is_simulated { None } else { flags.policy.ask(("bench", None), class) }?;
+    let sentence = format!("{}; a test is not limited, and uses {class}", grant.sentence());
+    eprintln!("clearway: {}", escaped(&sentence));
+    Some(sentence)
 }
 
 /// Runs two commands on this machine.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use clearway_runtime::launch::StandardInput;
+use clearway_runtime::launch::HereOptions;
 
 use super::start;
 use crate::run::exit::Exit;
@@ -41,7 +41,7 @@ pub(super) fn command(command: &ShmemCommand) -> Result<Exit> {
     if *pes == 0 {
         bail!("-n 0 looks with no PE; give a number of PEs from 1");
     }
-    start::start(*pes, &OsString::from(describe()?), &[], StandardInput::Empty)
+    start::start(*pes, &OsString::from(describe()?), &[], &HereOptions::default())
 }
 
 /// Returns the program, beside this one or where an installation keeps it.

@@ -19,7 +19,9 @@ use clearway_runtime::launch::escaped;
 use super::warm::{WarmFlags, warm};
 use super::{counted, json_text, print};
 use crate::mechanism::staging::job::{self, HeldProgramFlags, NodeMountFlags, StageJobFlags};
+use crate::mechanism::staging::log_flags::MECHANISM;
 use crate::mechanism::staging::service::{ServeFlags, serve};
+use crate::policy::PolicyFlags;
 use crate::run::exit::Exit;
 
 /// Show and control files of a mounted log.
@@ -109,6 +111,8 @@ pub(crate) enum StageCommand {
         /// Set the class of these files and directories.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
+        #[command(flatten)]
+        policy: PolicyFlags,
     },
     /// Check a log that is not mounted, and change nothing. Exit status 3: there are findings.
     Fsck {
@@ -179,12 +183,22 @@ pub(crate) fn command(command: StageCommand) -> Result<Exit> {
             ask(&paths, |paths| ControlRequest::Cancel { paths }, |_| Ok(()))?;
         }
         StageCommand::Warm(flags) => warm(&flags)?,
-        StageCommand::SetClass { class: ClassChoice(class), paths } => {
+        StageCommand::SetClass { class: ClassChoice(class), paths, policy } => {
+            let class = class.map(|class| granted_class(&policy, class));
             ask(&paths, |paths| ControlRequest::SetClass { paths, class }, |_| Ok(()))?;
         }
         StageCommand::Fsck { log, json } => return fsck(&log, json),
     }
     Ok(Exit::Good)
+}
+
+/// Returns the class that the policy of the site grants, and says so if it is another one.
+fn granted_class(policy: &PolicyFlags, class: Class) -> Class {
+    let Some(grant) = policy.ask((MECHANISM, None), class) else { return class };
+    if grant.granted != class {
+        grant.say();
+    }
+    grant.granted
 }
 
 /// Sends requests to the mounts of `paths`, one for consecutive paths of one mount.

@@ -9,7 +9,7 @@
 //! # Not here
 //! Processes and how ranks find each other (`launch::start_here`, `launch::start_apart_over_ssh`).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -23,11 +23,15 @@ use clearway_runtime::launch::{
 };
 use clearway_wires::addresses;
 
+use crate::policy::{PolicyFlags, shmem_class};
 use crate::run::exit::Exit;
 use crate::run::interrupt::{Interrupt, Interrupted};
 
 /// The names of every host for itself.
 const THIS_HOST: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+
+/// The variable with the class of an OpenSHMEM program.
+const CLASS: &str = "SHMEM_CLASS";
 
 /// What `clearway start` starts.
 #[derive(Debug, Args)]
@@ -48,6 +52,8 @@ pub(crate) struct StartFlags {
     /// command line for its shell.
     #[arg(long, value_name = "PROGRAM", default_value = "ssh")]
     rsh: OsString,
+    #[command(flatten)]
+    policy: PolicyFlags,
     /// The program and its arguments.
     #[arg(
         required = true,
@@ -93,20 +99,37 @@ pub(super) fn command(flags: &StartFlags) -> Result<Exit> {
     let Some((program, arguments)) = flags.program.split_first() else {
         bail!("name the program to start")
     };
+    let class = class_of_program(flags, program);
     match hosts {
         Some(hosts) if !hosts.iter().all(is_this_host) => {
-            start_on(&first_slots(&hosts, ranks), flags, program, arguments)
+            start_on(&first_slots(&hosts, ranks), flags, class, (program, arguments))
         }
-        _ => start(ranks, program, arguments, StandardInput::ToRank0),
+        _ => {
+            let variables =
+                class.into_iter().map(|class| (CLASS.to_owned(), class.to_owned())).collect();
+            let input = StandardInput::ToRank0;
+            let options = HereOptions { input, variables, ..HereOptions::default() };
+            start(ranks, program, arguments, &options)
+        }
     }
+}
+
+/// Returns the value of [`CLASS`] that the policy of the site grants, if there is a policy.
+fn class_of_program(flags: &StartFlags, program: &OsStr) -> Option<&'static str> {
+    let given = flags.variables.iter().rev().find_map(|word| {
+        let (name, value) = word.split_once('=')?;
+        (name == CLASS).then(|| value.to_owned())
+    });
+    let requested = given.or_else(|| std::env::var(CLASS).ok());
+    shmem_class(&flags.policy, requested.as_deref(), program).map(|(_, word)| word)
 }
 
 /// Starts the program on `hosts` by ssh, in the directory of this process.
 fn start_on(
     hosts: &[HostEntry],
     flags: &StartFlags,
-    program: &OsString,
-    arguments: &[OsString],
+    class: Option<&str>,
+    (program, arguments): (&OsString, &[OsString]),
 ) -> Result<Exit> {
     let text = |word: &OsString| {
         word.to_str().map(str::to_owned).with_context(|| {
@@ -116,7 +139,7 @@ fn start_on(
     let words = arguments.iter().map(text).collect::<Result<Vec<_>>>()?;
     let directory = std::env::current_dir().context("the directory of this process")?;
     let ssh = flags.rsh.clone();
-    let variables = variables(flags);
+    let variables = variables(flags, class);
     let addresses = addresses::of_host().unwrap_or_default();
     let addresses = addresses.iter().map(|found| found.address.into()).collect();
     let directory = Some(directory);
@@ -125,14 +148,16 @@ fn start_on(
     follow(|watch| start_apart_over_ssh(hosts, &program, &words, &options, watch))
 }
 
-/// Returns the variables that ranks of other hosts get.
-fn variables(flags: &StartFlags) -> Vec<String> {
+/// Returns the variables that ranks of other hosts get, with a class of the policy if there is one.
+fn variables(flags: &StartFlags, class: Option<&str>) -> Vec<String> {
     let own = std::env::vars_os().filter_map(|(name, value)| {
         let (name, value) = (name.into_string().ok()?, value.into_string().ok()?);
         (is_of_openshmem(&name) || flags.variables.contains(&name))
             .then(|| format!("{name}={value}"))
     });
-    own.chain(flags.variables.iter().filter(|word| word.contains('=')).cloned()).collect()
+    let given = flags.variables.iter().filter(|word| word.contains('=')).cloned();
+    // The last one of a name counts.
+    own.chain(given).chain(class.map(|class| format!("{CLASS}={class}"))).collect()
 }
 
 /// Returns whether programs of OpenSHMEM read this variable.
@@ -156,10 +181,9 @@ pub(super) fn start(
     ranks: u32,
     program: &OsString,
     arguments: &[OsString],
-    input: StandardInput,
+    options: &HereOptions,
 ) -> Result<Exit> {
-    let options = HereOptions { input, ..HereOptions::default() };
-    follow(|_| start_here(ranks, program, arguments, &options))
+    follow(|_| start_here(ranks, program, arguments, options))
 }
 
 /// Starts a job and waits for its end.
@@ -246,8 +270,10 @@ mod tests {
     #[test]
     fn variables__are_those_asked_for() {
         let flags = flags("start -x A=1 -x CLEARWAY_NO_SUCH -n 2 true");
-        assert!(variables(&flags).contains(&"A=1".to_owned()));
-        assert!(!variables(&flags).iter().any(|word| word.starts_with("CLEARWAY_NO_SUCH")));
+        assert!(variables(&flags, None).contains(&"A=1".to_owned()));
+        let last = variables(&flags, Some("low")).pop();
+        assert_eq!(last.as_deref(), Some("SHMEM_CLASS=low"));
+        assert!(!variables(&flags, None).iter().any(|word| word.starts_with("CLEARWAY_NO_SUCH")));
         let given = ["SHMEM_CLASS", "SHMEMX_QUEUE_THRESHOLD", "SMA_SYMMETRIC_SIZE"];
         assert!(given.iter().all(|name| is_of_openshmem(name)) && !is_of_openshmem("PATH"));
     }

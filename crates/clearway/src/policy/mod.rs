@@ -14,6 +14,7 @@
 //! Enforcement: a policy is asked by Clearway's own programs. What others send is limited by the
 //! marks of `clearway setup-node --policy`.
 
+mod ask;
 mod packets;
 mod page;
 mod text;
@@ -27,6 +28,7 @@ use serde::Serialize;
 
 use crate::scenario::Time;
 
+pub(crate) use ask::{PolicyFlags, SitePolicyFlag, shmem_class};
 pub(crate) use packets::OwnerLimit;
 #[cfg(test)]
 pub(crate) use text::read_text;

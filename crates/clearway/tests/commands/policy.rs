@@ -1,11 +1,14 @@
-//! The policy of a site as a whole: what `policy check` says, and which shares `qos` takes.
+//! The policy of a site as a whole: what `policy check` says, and that every mechanism asks.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
-use crate::virtual_hosts::{clearway, text};
+use crate::virtual_hosts::{VirtualHosts, clearway, missing_tool, text};
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
 /// Everybody's traffic of every mechanism, as a site could restrict it.
 const SITE: &str = "link = \"10Gb/s\"\n\
     [[rule]]\nprogram = \"cast\"\nclass = \"scavenger\"\nceiling = \"1Gb/s\"\n\
@@ -75,6 +78,28 @@ fn check__tells_rules_grants_and_faults_by_status() {
 }
 
 #[test]
+fn start__programs_of_openshmem_get_the_class_that_is_granted() {
+    let place = PolicyPlace::new("start");
+    let site = place.write("site.toml", SITE);
+    let wrong = place.write("wrong.toml", "rule = 1\n");
+    let start = |policy: &str, requested: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["start", "-n", "1", "--policy", policy, "--", "sh", "-c"]);
+        command.arg("echo class $SHMEM_CLASS").env("SHMEM_CLASS", requested);
+        command.stdin(Stdio::null()).output().expect("the program")
+    };
+    expect(&start(&site, "high"), 0, "class low\n");
+    expect(&start(&site, "high"), 0, "low-latency was requested, bulk is granted: rule 2 of");
+    expect(&start(&site, "scavenger"), 0, "class scavenger\n");
+    expect(&start(&wrong, "high"), 0, "class medium\n");
+    expect(&start(&wrong, "low"), 0, "begin each with [[rule]]; scavenger is used until");
+    // The library refuses what it does not know.
+    expect(&start(&site, "HIGH"), 0, "class HIGH\n");
+    let word = clearway(&["policy", "shmem-class", "--policy", &site, "/bin/sh"]);
+    assert_eq!((word.status.code(), text(&word.stdout)), (Some(0), "low\n".to_owned()));
+}
+
+#[test]
 fn qos__shares_of_the_policy_are_the_weights_of_what_is_emitted() {
     let place = PolicyPlace::new("qos");
     let site = place.write("site.toml", SITE);
@@ -93,4 +118,116 @@ fn qos__shares_of_the_policy_are_the_weights_of_what_is_emitted() {
     expect(&plan, 0, "70.0 %");
     let wrong = place.write("wrong.toml", "[[rule]]\nclass = \"bulk\"\nshare = 300\n");
     expect(&clearway(&["qos", "plan", "--policy", &wrong]), 1, "a weight from 1 to 255");
+}
+
+#[test]
+fn cast__blocks_travel_in_the_granted_class_and_a_wrong_policy_stops_nothing() {
+    if let Some(tool) = missing_tool(&["nft", "bash"]) {
+        return eprintln!("skipped: {tool} is not installed");
+    }
+    let lab = match VirtualHosts::up(2) {
+        Ok(lab) => lab,
+        Err(reason) => return eprintln!("skipped: no lab: {reason}"),
+    };
+    let place = PolicyPlace::new("cast");
+    let site = place.write("site.toml", SITE);
+    let wrong = place.write("wrong.toml", "rule = 1\n");
+    let key = place.write("key", "a key of more than sixteen bytes");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("private");
+    let content = place.write("content", vec![7; 2 << 20]);
+    lab.shell(
+        "h1",
+        "nft -f - <<'E'\ntable ip seen {\n chain in {\n type filter hook input priority 0;\n ip protocol udp ip dscp 1 counter\n ip protocol udp \
+         ip dscp cs1 counter\n }\n}\nE\n",
+    );
+    let mut server = lab.program("h1", PROGRAM);
+    server.args(["cast", "serve", "--listen", "10.77.0.2:0", "--key", &key]);
+    server.args(["--into", &place.path("into")]).env("XDG_STATE_HOME", place.path("state"));
+    let mut server = server.stderr(Stdio::piped()).spawn().expect("the program");
+    let mut line = String::new();
+    BufReader::new(server.stderr.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    let listening = line.strip_prefix("listening at ").and_then(|line| line.split(',').next());
+    let listening = listening.expect("an address").to_owned();
+    let cast = |policy: &str| {
+        let mut cast = lab.program("h0", PROGRAM);
+        cast.args(["cast", &content, "--to", &listening, "--key", &key, "--policy", policy]);
+        cast.arg("--json").env("XDG_STATE_HOME", place.path("state")).output().expect("the program")
+    };
+    let told = cast(&site);
+    let summary: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
+    let seen = lab.shell("h1", "nft list table ip seen");
+    fs::remove_file(place.path("into/content")).expect("it was cast");
+    let careful = cast(&wrong);
+    let _ = server.kill();
+    let _ = server.wait();
+    expect(&told, 0, "complete");
+    assert_eq!(summary["policy"]["granted"], "scavenger");
+    let counts: Vec<u64> = seen
+        .split("counter packets ")
+        .skip(1)
+        .filter_map(|rest| rest.split(' ').next()?.parse().ok())
+        .collect();
+    assert!(counts[0] > 100 && counts[1] == 0, "{seen}");
+    expect(&careful, 0, "begin each with [[rule]]; scavenger is used until the policy is right");
+}
+
+#[test]
+fn timeslice__the_report_says_what_is_requested_and_granted() {
+    let place = PolicyPlace::new("timeslice");
+    let site = place.write("site.toml", SITE);
+    let out = place.path("out");
+    let built = clearway(&[
+        "timeslice",
+        "build",
+        "--on",
+        "lab",
+        "--inputs",
+        "1",
+        "--builders",
+        "1",
+        "--timeslices",
+        "5",
+        "--site-policy",
+        &site,
+        "--out",
+        &out,
+    ]);
+    if built.status.code() == Some(5) {
+        return eprintln!("skipped: no lab: {}", text(&built.stderr));
+    }
+    expect(&built, 0, "class bulk was requested, scavenger is granted: rule 3 of");
+    let report = fs::read_to_string(place.0.join("out/report.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let parameters = report["parameters"].as_array().expect("parameters");
+    let value = |name: &str| {
+        let found = parameters.iter().find(|it| it["name"] == name);
+        found.map(|it| it["value"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(value("class").as_deref(), Some("scavenger"));
+    assert!(value("site-policy").is_some_and(|said| said.contains("rule 3 of")));
+}
+
+#[test]
+fn bench__a_test_is_not_limited_and_says_so() {
+    let place = PolicyPlace::new("bench");
+    let site = place.write("site.toml", SITE);
+    let out = place.path("out");
+    let tested = clearway(&[
+        "bench",
+        "--victim-cmd",
+        "true",
+        "--congestor-cmd",
+        "sleep 9",
+        "--pairs",
+        "6",
+        "--policy",
+        &site,
+        "--out",
+        &out,
+    ]);
+    let said = text(&tested.stderr);
+    assert!(said.contains("scavenger is granted: rule 3 of"), "{said}");
+    assert!(said.contains("a test is not limited, and uses bulk"), "{said}");
+    let report = fs::read_to_string(place.0.join("out/report.json")).expect(&said);
+    assert!(report.contains("\"site policy\""), "{said}");
 }

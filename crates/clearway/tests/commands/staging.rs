@@ -408,6 +408,46 @@ fn mount__its_socket_lies_in_the_log_and_is_replaced_after_a_kill() {
 }
 
 #[test]
+fn mount__no_file_has_a_more_urgent_class_than_the_policy_grants() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    let rules = "[[rule]]\nprogram = \"stage\"\nclass = \"bulk\"\n";
+    let site = place.path("site.toml");
+    fs::write(&site, rules).expect("written");
+    let policy = ["--policy", &site.display().to_string()];
+    let wanted = ["--class", "control", "--rule", "/low/**=scavenger"];
+    let output = place.try_mount(&[&policy[..], &wanted].concat());
+    let said = error_of(&output);
+    if said.contains("Operation not permitted") {
+        return eprintln!("skipped: {}", said.trim());
+    }
+    assert!(said.contains("class control was requested, bulk is granted: rule 1 of"), "{said}");
+    let found = staged(&["status", "--json"], &[&place.path("mnt")]);
+    let found: serde_json::Value = serde_json::from_str(&found).expect("JSON");
+    place.process = found["process"].as_u64().map(|process| process as u32);
+    fs::create_dir(place.on_mount("low")).expect("made");
+    fs::write(place.on_mount("low/a"), b"a").expect("written");
+    fs::write(place.on_mount("b"), b"b").expect("written");
+    let class = |name: &str| {
+        let line = staged(&["stat"], &[&place.on_mount(name)]);
+        line.split_whitespace().nth(2).map(str::to_owned)
+    };
+    assert_eq!(class("low/a").as_deref(), Some("scavenger"));
+    assert_eq!(class("b").as_deref(), Some("bulk"));
+    let path = place.on_mount("b");
+    let output = stage(&[&["set-class", "low-latency"], &policy[..]].concat(), &[&path]);
+    assert!(output.status.success(), "{}", error_of(&output));
+    let said = error_of(&output);
+    assert!(said.contains("low-latency was requested, bulk is granted: rule 1 of"), "{said}");
+    // Also by somebody who asks nobody.
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&path, "user.clearway.class", b"control", flags).expect("set");
+    assert_eq!(class("b").as_deref(), Some("bulk"));
+    let said = fs::read_to_string(place.path("log/mount.log")).expect("a log of the mount");
+    assert!(said.contains("of /b: control was requested, bulk is granted"), "{said}");
+    place.umount();
+}
+
+#[test]
 fn stage__shows_and_sets_classes_that_stay() {
     let Some(mut place) = StagingPlace::new() else { return };
     if !place.mount(&["--class", "low-latency", "--rule", "/ckpt/**=bulk"]) {

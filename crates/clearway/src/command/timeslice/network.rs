@@ -15,6 +15,7 @@ use crate::mechanism::timeslice::{
     HostConditions, InitialRings, Neighbourhoods, TimesliceMetrics, TimeslicePlan,
     TimesliceProtocol, UnscheduledMessages,
 };
+use crate::policy::{Grant, SitePolicyFlag};
 use crate::run::VenueKind;
 use crate::run::exit::Exit;
 use crate::run::job::{JobSpec, LossPolicy, TopologySource};
@@ -66,6 +67,8 @@ pub(super) struct NetworkFlags {
     pub(super) json: bool,
     #[command(flatten)]
     pub(super) job: JobArguments,
+    #[command(flatten)]
+    site: SitePolicyFlag,
 }
 
 /// A simulated fabric.
@@ -104,6 +107,8 @@ pub(super) struct TimedFlags {
     pub(super) seed: Vec<u64>,
 }
 
+/// What the policy of a site calls timeslice building.
+const MECHANISM: &str = "timeslice";
 /// Where ranks are processes.
 pub(super) const REAL: &[VenueKind] = &[VenueKind::Lab, VenueKind::Cluster];
 
@@ -186,6 +191,11 @@ impl NetworkFlags {
         if self.start_skew > TIME_MAX {
             bail!("--start-skew is {}; times up to {TIME_MAX} work", self.start_skew);
         }
+        let grant = match place {
+            // A simulated fabric is not the site's.
+            VenueKind::Sim => None,
+            _ => self.site.ask(MECHANISM, TimeslicePlan::REQUESTED),
+        };
         Ok(TimeslicePlan {
             inputs,
             builders,
@@ -209,6 +219,7 @@ impl NetworkFlags {
             slowdown: None,
             changes: Vec::new(),
             heartbeat: usual.heartbeat.map(|every| every.0),
+            grant,
         })
     }
 
@@ -306,6 +317,7 @@ impl NetworkFlags {
         let seed = |plan: &TimeslicePlan| plan.seeds.first().copied().unwrap_or(1);
         let watched = |venue: &mut dyn ProcessVenue, plan: &TimeslicePlan, rest: &T, listener| {
             let host = venue.coordinator_host().map_or_else(String::new, |host| format!("@{host}"));
+            plan.grant.iter().for_each(Grant::say);
             eprintln!("watch it: clearway timeslice watch {}{host}", self.job_name());
             let metrics = TimesliceMetrics::default();
             let source = Arc::new(metrics.clone());

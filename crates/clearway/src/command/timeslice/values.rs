@@ -24,6 +24,10 @@ pub(super) fn plan_values(plan: &TimeslicePlan) -> FlagValues {
         ("seed", joined(&plan.seeds)),
     ];
     values.extend(plan.heartbeat.map(|every| ("heartbeat", every.to_string())));
+    if let Some(grant) = &plan.grant {
+        values.push(("class", grant.granted.to_string()));
+        values.push(("site-policy", grant.sentence()));
+    }
     if !plan.weights.is_empty() {
         values.push(("weights", joined(&plan.weights)));
     }

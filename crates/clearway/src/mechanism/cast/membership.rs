@@ -165,7 +165,7 @@ impl MemberEnd {
             silence: SILENCE,
             slow_receivers: SlowReceivers::Wait,
             algorithm: if group.is_some() { Algorithm::Multicast } else { Algorithm::Chain },
-            class: Class::Bulk,
+            class: self.seat.class,
             control: Class::Control,
         });
         Ok((region, Driver::boot(node, clock::now(), 0)))
@@ -203,6 +203,7 @@ mod tests {
             group,
             key: 9,
             rate: None,
+            class: Class::Bulk,
         }
     }
 

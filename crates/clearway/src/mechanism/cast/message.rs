@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use clearway_proto::base::Class;
 use serde::{Deserialize, Serialize};
 
 use super::path::PathText;
@@ -77,6 +78,13 @@ pub(super) struct BroadcastMembership {
     pub(super) key: u32,
     /// The most that one end sends, in bits per second.
     pub(super) rate: Option<u64>,
+    /// The class of blocks; bulk from senders that know no policy.
+    #[serde(default = "bulk")]
+    pub(super) class: Class,
+}
+
+const fn bulk() -> Class {
+    Class::Bulk
 }
 
 /// Where the members of a broadcast run.

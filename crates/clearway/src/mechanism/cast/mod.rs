@@ -52,8 +52,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use clearway_proto::base::BitsPerSec;
+use clearway_proto::base::{BitsPerSec, Class};
 
+use crate::policy::PolicyFlags;
 use crate::run::exit::{Exit, UsageError, exit_of};
 use crate::run::interrupt::{Interrupt, Interrupted};
 use crate::run::job;
@@ -103,10 +104,15 @@ pub(crate) struct CastRequest {
     /// Where figures are served while it lasts.
     pub(crate) metrics: Option<MetricsAddress>,
     pub(crate) json: bool,
+    /// The policy that grants a class to what is cast.
+    pub(crate) policy: PolicyFlags,
 }
 
 /// The name of a stream that is given none.
 const STREAM: &str = "stream";
+
+/// What the policy of a site calls casts.
+const MECHANISM: &str = "cast";
 
 /// Bytes of a secret that is made for one cast.
 const SECRET: usize = 32;
@@ -213,12 +219,15 @@ fn order(
     } else {
         ProgressMode::Silent
     });
+    let grant = request.policy.ask((MECHANISM, None), Class::Bulk);
+    let ceiling = grant.as_ref().and_then(|grant| grant.ceiling);
     CastOptions {
         source,
         contacts,
         task: CastTask { number: 0, into, check },
         secret,
-        rate: request.rate,
+        rate: request.rate.into_iter().chain(ceiling).min(),
+        grant,
         display,
         metrics: CastMetrics::default(),
     }

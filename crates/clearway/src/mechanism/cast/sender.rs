@@ -16,7 +16,7 @@ use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use clearway_proto::base::{BitsPerSec, LocalNs, Nanos, Rank};
+use clearway_proto::base::{BitsPerSec, Class, LocalNs, Nanos, Rank};
 use clearway_proto::broadcast::{BroadcastCommand, BroadcastEvent, BroadcastNode};
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
 use clearway_runtime::{keys, progress};
@@ -34,6 +34,7 @@ use super::rate_share::RateShare;
 use super::receiver::network;
 use super::source::{CastSource, SkippedPath};
 use super::summary::CastSummary;
+use crate::policy::Grant;
 use crate::run::interrupt::Interrupt;
 use crate::run::job::interface::speed;
 use clearway_wires::hexadecimal::digits_of;
@@ -57,6 +58,8 @@ pub(super) struct CastOptions {
     pub(super) secret: Vec<u8>,
     /// The most that one host sends.
     pub(super) rate: Option<BitsPerSec>,
+    /// The class that the policy of the site grants, if there is one.
+    pub(super) grant: Option<Grant>,
     pub(super) display: ProgressLine,
     /// Where is counted what happens.
     pub(super) metrics: CastMetrics,
@@ -67,7 +70,7 @@ pub(super) struct CastOptions {
 /// # Errors
 /// What is no receiver's failure: the user's wish to stop, a file that went away.
 pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSummary> {
-    let CastOptions { source, contacts, task, secret, rate, mut display, metrics } = order;
+    let CastOptions { source, contacts, task, secret, rate, grant, mut display, metrics } = order;
     let session = u64::from_le_bytes(random()?);
     let begun = Instant::now();
     let mut peers =
@@ -78,7 +81,8 @@ pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSumma
     part_twins(&mut peers);
     let known = compare(&mut peers, &source, &mut display)?;
     let mut course = CastCourse::default();
-    let options = SeatOptions { session, secret: &secret, rate, metrics: &metrics };
+    let class = grant.as_ref().map_or(Class::Bulk, |grant| grant.granted);
+    let options = SeatOptions { session, secret: &secret, rate, class, metrics: &metrics };
     course.round(&mut peers, &source, known, &options, &mut display)?;
     while peers.here().any(|peer| peer.is_parked) {
         resume(&mut peers, &mut display)?;
@@ -88,7 +92,7 @@ pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSumma
     display.end();
     let CastCourse { unsent, bytes, slowest } = course;
     let slowest = slowest.filter(|_| peers.all.len() > 1);
-    Ok(CastSummary::new(&source, peers.all, unsent, (begun, bytes), slowest))
+    Ok(CastSummary::new(&source, peers.all, unsent, (begun, bytes), slowest).granted(grant))
 }
 
 /// What seats are made with.
@@ -96,6 +100,8 @@ struct SeatOptions<'o> {
     session: u64,
     secret: &'o [u8],
     rate: Option<BitsPerSec>,
+    /// Of blocks; what agrees on them is control.
+    class: Class,
     metrics: &'o CastMetrics,
 }
 
@@ -126,7 +132,7 @@ impl CastCourse {
             let bytes = union.bytes(&source.entries);
             let share = options.rate.map(RateShare::join).transpose()?;
             let rate = share.as_ref().map(RateShare::part);
-            let seat = seat(peers, options.session, rate)?;
+            let seat = seat(peers, options, rate)?;
             let end = take_seats(peers, &seat, options.secret)?;
             let taken =
                 peers.here().filter(|peer| peer.rank.is_some()).map(|peer| peer.taken).min();
@@ -283,9 +289,10 @@ fn compare(
 /// Returns what all seats have in common, with the sender's address.
 fn seat(
     peers: &mut CastReceivers,
-    session: u64,
+    options: &SeatOptions<'_>,
     rate: Option<BitsPerSec>,
 ) -> Result<BroadcastMembership> {
+    let (session, class) = (options.session, options.class);
     let own = network()?;
     for peer in peers.here() {
         if peer.addresses.is_none() && peer.boot.as_deref() != Some(&own) {
@@ -310,6 +317,7 @@ fn seat(
         group: group(session, address),
         key,
         rate,
+        class,
     })
 }
 

@@ -9,6 +9,7 @@ use super::message::REPORTED_MAX;
 use super::peers::CastReceiver;
 use super::progress::size;
 use super::source::{CastSource, SkippedPath};
+use crate::policy::Grant;
 
 /// What is said of a receiver that the others did not wait for.
 const PARKED: &str =
@@ -29,6 +30,9 @@ pub(super) struct CastSummary {
     notes: Vec<String>,
     /// The receiver for which the others waited most of the time.
     slowest: Option<String>,
+    /// The class that the policy of the site granted, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<Grant>,
     /// All that there was to cast could not be read to its end.
     #[serde(skip)]
     is_nothing_sent: bool,
@@ -114,7 +118,13 @@ impl CastSummary {
             unsent: source.unread.iter().cloned().chain(unsent).collect(),
             notes: source.notes.clone(),
             slowest,
+            policy: None,
         }
+    }
+
+    /// Returns the summary with what the policy of the site granted.
+    pub(super) fn granted(self, policy: Option<Grant>) -> Self {
+        Self { policy, ..self }
     }
 
     /// Returns whether all have everything.
@@ -149,6 +159,9 @@ impl CastSummary {
         list(&mut text, self.notes.iter().cloned(), "left out");
         if let Some(slowest) = &self.slowest {
             text.push_str(&format!("the others waited for {slowest} most of the time\n"));
+        }
+        if let Some(grant) = &self.policy {
+            text.push_str(&format!("{}\n", grant.sentence()));
         }
         let whole = self
             .receivers

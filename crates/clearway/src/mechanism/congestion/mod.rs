@@ -92,7 +92,15 @@ impl Mechanism for CongestionTest {
 
     fn run(&self, order: &RunSpec<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {
         let test = test_of(order)?;
+        note_policy(test, report);
         run_on(order, test, &mut PhaseRunner::new(venue), report)
+    }
+}
+
+/// Adds what the policy of the site says.
+fn note_policy(test: &CongestionSection, report: &mut Report) {
+    if let Some(sentence) = &test.policy {
+        report.host.facts.insert("site policy".to_owned(), sentence.clone());
     }
 }
 
@@ -169,7 +177,9 @@ fn run_on(
 /// One sentence: a command that fails, or that the user interrupted.
 pub(crate) fn run_here(order: &RunSpec<'_>, programs: &Programs) -> Result<Report> {
     let mut report = begun(order, "here");
-    program::run(programs, test_of(order)?, order, ProgramVenue::Here, &mut report)?;
+    let test = test_of(order)?;
+    note_policy(test, &mut report);
+    program::run(programs, test, order, ProgramVenue::Here, &mut report)?;
     ended(&mut report);
     Ok(report)
 }

@@ -59,6 +59,9 @@ pub(crate) struct CongestionSection {
     /// Commands of the user's that take the part of victims or congestors; flags alone name them.
     #[serde(skip)]
     pub(crate) programs: Option<Programs>,
+    /// What the policy of the site says to the test, which it does not limit.
+    #[serde(skip)]
+    pub(crate) policy: Option<String>,
 }
 
 /// Whether to spend time on proving that nothing but congestors moves the figures.
@@ -125,6 +128,7 @@ impl Default for CongestionSection {
             congested: Time::millis(4000),
             null_control: NullControl::Run,
             programs: None,
+            policy: None,
         }
     }
 }

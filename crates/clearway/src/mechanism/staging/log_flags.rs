@@ -9,6 +9,7 @@ use clearway_fs::log_directory::LogSizes;
 use clearway_fs::mount::LogOptions;
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
 
+use crate::policy::PolicyFlags;
 use crate::scenario::seconds;
 
 /// The size of a new log, and its inodes.
@@ -61,11 +62,24 @@ pub(crate) struct LogFlags {
     /// Write to the store at no more than RATE, as in 2Gb/s [default: no limit].
     #[arg(long, value_name = "RATE", value_parser = positive_rate)]
     drain_rate: Option<BitsPerSec>,
+    #[command(flatten)]
+    policy: PolicyFlags,
 }
 
+/// What the policy of a site calls staging.
+pub(crate) const MECHANISM: &str = "stage";
+
 impl LogFlags {
-    /// Returns the options of the log and the store in these directories.
+    /// Returns the options of the log and the store in these directories. The class that the policy
+    /// of the site grants is a limit of all files; it is said on standard error.
     pub(crate) fn options(&self, log: &Path, store: &Path) -> LogOptions {
+        // The most urgent class that is wanted for some files.
+        let wanted = self.rules.iter().map(ClassRule::class).chain(self.class).min();
+        let grant = self.policy.ask((MECHANISM, None), wanted.unwrap_or(Class::BestEffort));
+        let class_limit = grant.map(|grant| {
+            grant.say();
+            grant.limit
+        });
         LogOptions {
             log: log.to_owned(),
             store: store.to_owned(),
@@ -76,6 +90,7 @@ impl LogFlags {
             memory: self.memory.0,
             class: self.class,
             rules: self.rules.clone(),
+            class_limit,
             store_patience: self.store_patience.unwrap_or(STORE_PATIENCE),
             drain_rate: self.drain_rate,
             shares: None,
@@ -91,6 +106,7 @@ impl LogFlags {
             ("--rule", !self.rules.is_empty()),
             ("--store-patience", self.store_patience.is_some()),
             ("--drain-rate", self.drain_rate.is_some()),
+            ("--policy", self.policy.is_given()),
         ];
         flags.into_iter().find_map(|(flag, is_set)| is_set.then_some(flag))
     }

@@ -674,6 +674,7 @@ impl<'a> TimesliceCoordinator<'a> {
             start_skew: plan.start_skew,
             seed,
             heartbeat,
+            class: plan.class(),
             feed: self.task.feed.clone(),
             restart: None,
         };

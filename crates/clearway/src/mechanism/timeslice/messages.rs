@@ -36,7 +36,7 @@
 //!                  <-     Settled
 //! ```
 
-use clearway_proto::base::{Bytes, Nanos};
+use clearway_proto::base::{Bytes, Class, Nanos};
 use clearway_proto::microslice::{Checksum, MicrosliceDescriptor, SizeDistribution, SliceRule};
 use clearway_proto::timeslice::{
     ContributionSizes as UnscheduledSizes, Dfs, Policy, TimesliceRecord, Window,
@@ -159,6 +159,8 @@ pub(crate) struct TimesliceAssignment {
     pub(super) seed: u64,
     /// How often ranks say that they are there; none where nobody is watched.
     pub(super) heartbeat: Option<Nanos>,
+    /// Of contributions; what agrees on them is control.
+    pub(super) class: Class,
     pub(super) feed: BuildSpec,
     /// For a process that takes the place of one that ended in the middle of the run.
     pub(super) restart: Option<RankRestart>,

@@ -3,11 +3,12 @@
 use core::ops::Range;
 
 use anyhow::{Result, bail};
-use clearway_proto::base::{BitsPerSec, Bytes, Nanos, Rank};
+use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, Rank};
 use clearway_proto::timeslice::{Dfs, Policy, Role, TimesliceLayout, Window};
 use serde::{Deserialize, Serialize};
 
 use super::scheduled_change::ScheduledChange;
+use crate::policy::Grant;
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -50,6 +51,8 @@ pub(crate) struct TimeslicePlan {
     pub(crate) changes: Vec<ScheduledChange>,
     /// How often ranks say that they are there; none where nobody is watched.
     pub(crate) heartbeat: Option<Nanos>,
+    /// The class that the policy of the site grants to contributions, if there is one.
+    pub(crate) grant: Option<Grant>,
 }
 
 /// Between which parts of the network turns alternate.
@@ -153,6 +156,14 @@ pub(super) fn numbered_role(rank: Rank, [inputs, builders]: [u32; 2]) -> Option<
 }
 
 impl TimeslicePlan {
+    /// What contributions ask for.
+    pub(crate) const REQUESTED: Class = Class::Bulk;
+
+    /// Returns the class of contributions.
+    pub(crate) fn class(&self) -> Class {
+        self.grant.as_ref().map_or(Self::REQUESTED, |grant| grant.granted)
+    }
+
     /// Returns the part of the network that each rank of a lab or a job is in; empty where turns are
     /// in the order of ranks.
     pub(super) fn neighbourhoods(&self) -> &[u32] {
@@ -185,6 +196,7 @@ impl TimeslicePlan {
             slowdown: None,
             changes: Vec::new(),
             heartbeat: Some(Nanos::from_millis(1)),
+            grant: None,
         }
     }
 

@@ -186,7 +186,7 @@ impl<'a> RunningBuild<'a> {
             ring: assignment.ring,
             release,
             heartbeat: assignment.heartbeat,
-            class: Class::Bulk,
+            class: assignment.class,
             control: Class::Control,
         });
         let running = Self {

@@ -277,6 +277,7 @@ impl TimesliceSection {
             },
             changes: Vec::new(),
             heartbeat: None,
+            grant: None,
             slowdown: (self.drop_percent > 0).then_some(Slowdown {
                 percent: self.drop_percent,
                 from: self.drop_from.0,

@@ -172,7 +172,7 @@ impl<'a> SimulatedJob<'a> {
             ring: plan.ring,
             release: ReleasePolicy::AtOnce,
             heartbeat: plan.heartbeat,
-            class: Class::Bulk,
+            class: plan.class(),
             control: Class::Control,
         })
     }
