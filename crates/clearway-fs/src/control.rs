@@ -294,6 +294,9 @@ pub struct PaceStatus {
     pub excess_permille: u32,
     /// The part of the rate that only the floor needs.
     pub for_floor: u64,
+    /// Mounts that write now.
+    #[serde(default)]
+    pub senders: u64,
 }
 
 /// How the drain of a mount is.

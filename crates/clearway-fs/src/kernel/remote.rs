@@ -652,12 +652,17 @@ impl Filesystem for RemoteAdaptor {
         reply: ReplyCreate,
     ) {
         let usage = OpenUsage::from_flags(flags);
+        let is_exclusive = flags & rustix::fs::OFlags::EXCL.bits() as i32 != 0;
         let (place, maker) = (self.place(parent, name), maker(req, mode));
         let files = Arc::clone(&self.files);
         let answer = Box::new(move |found: Found| {
             let (made, opening) = match found.and_then(|(response, _)| response.outcome()) {
                 Ok(FileResponse::Created(made, opening)) => (Attributes::from(made), opening),
                 Ok(_) => return reply.error(Errno::EIO),
+                // Another mount made it meanwhile: the kernel looks again, and opens it.
+                Err(rustix::io::Errno::EXIST) if !is_exclusive => {
+                    return reply.error(error(rustix::io::Errno::STALE));
+                }
                 Err(why) => return reply.error(error(why)),
             };
             files.opened(made.inode, usage, opening, FileAge::New);

@@ -148,6 +148,8 @@ struct SessionHost {
     lent: BTreeMap<u64, Vec<u64>>,
     /// Probes that came back: when they left, and how long they took.
     echoes: Vec<(LocalNs, Nanos)>,
+    /// Its number where clients are paced.
+    paced_as: Option<u64>,
     lost: Option<LossCause>,
     is_closed: bool,
 }
@@ -188,15 +190,14 @@ impl Session {
             called: Vec::new(),
             lent: BTreeMap::new(),
             echoes: Vec::new(),
+            paced_as: None,
             lost: None,
             is_closed: false,
         };
-        if let Some(pacing) = &host.session.pacing {
-            pacing.join(host.session.client);
-        }
+        host.paced_as = host.session.pacing.as_ref().map(|pacing| pacing.join());
         progress::run(&mut driver, &mut *wire, &[shared.signal.as_fd(), link.as_fd()], &mut host);
-        if let Some(pacing) = &host.session.pacing {
-            pacing.leave(host.session.client);
+        if let (Some(pacing), Some(own)) = (&host.session.pacing, host.paced_as) {
+            pacing.leave(own);
         }
         Ok(host.lost.map_or(SessionEnd::Closed, SessionEnd::Lost))
     }
@@ -260,11 +261,13 @@ impl SessionHost {
     /// Probes and paces the client, if the server sets a pace; returns whether something was sent,
     /// and when to look again.
     fn pace(&mut self, now: LocalNs, driver: &mut Driver<CallServer>) -> (bool, Option<LocalNs>) {
-        let Some(pacing) = self.session.pacing.clone() else { return (false, None) };
+        let (Some(pacing), Some(own)) = (self.session.pacing.clone(), self.paced_as) else {
+            return (false, None);
+        };
         let newest = driver.engine_mut().newest_data().map(|(_, at)| at).max();
         let mut has_sent = false;
         let echoes = self.echoes.drain(..);
-        let next = pacing.turn(now, self.session.client, newest, echoes, |order| {
+        let next = pacing.poll(now, own, newest, echoes, |order| {
             let client = CLIENT_RANK;
             has_sent = true;
             driver.command(
@@ -346,7 +349,8 @@ impl EngineHost<CallServer> for SessionHost {
         let before = self.lent.len();
         self.send_due(now, driver);
         has_more |= self.lent.len() != before;
-        let (has_paced, next) = self.pace(now, driver);
+        // What the step took is no delay of the network.
+        let (has_paced, next) = self.pace(wire.now(), driver);
         let now = (has_more || has_paced).then_some(now);
         ControlFlow::Continue(now.into_iter().chain(next).min())
     }

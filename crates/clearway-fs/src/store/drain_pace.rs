@@ -19,8 +19,10 @@ use rustix::io::Errno;
 const SYNC_BYTES: u64 = 1 << 20;
 /// Syncs in a second at the full rate.
 const SYNCS_A_SECOND: u64 = 4;
-/// The longest time without a sign of progress.
-const WAIT_MAX: Duration = Duration::from_secs(1);
+/// The longest time without a sign of progress: much less than any patience.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+/// Bytes of a turn: a long piece must not wait until short ones leave it a full bucket.
+const TURN_BYTES: u64 = 64 << 10;
 
 /// Holds writes back.
 #[derive(Debug)]
@@ -38,13 +40,19 @@ impl DrainPace {
 
     /// Waits until this many bytes may be written. `progress` is called meanwhile.
     pub(super) fn wait(&self, bytes: u64, progress: &dyn Fn()) {
-        loop {
+        let mut rest = bytes;
+        while rest > 0 {
+            let turn = rest.min(TURN_BYTES);
             let now = clock::now();
             let taken =
-                self.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(now, Bytes(bytes));
-            let Err(until) = taken else { return };
-            sleep(Duration::from_nanos(until.since(now).0).min(WAIT_MAX));
-            progress();
+                self.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(now, Bytes(turn));
+            match taken {
+                Ok(()) => rest -= turn,
+                Err(until) => {
+                    sleep(Duration::from_nanos(until.since(now).0).min(WAIT_MAX));
+                    progress();
+                }
+            }
         }
     }
 

@@ -76,6 +76,10 @@ impl PaceGate {
         let Some(pace) = self.pace.as_mut().filter(|_| LanePace::holds(class)) else {
             return Some(piece_max);
         };
+        // Less urgent classes must not take the tokens that this one waits for.
+        if self.waits_until.is_some() {
+            return None;
+        }
         let piece_max = piece_max.min(pace.piece());
         let length = lane.next_bytes(piece_max)?.length;
         // The end of a piece that is under way is the next occasion.

@@ -81,7 +81,7 @@ impl PaceFrame {
         match kind {
             1 if second == 0 && piece == 0 => Some(Self::Probe { class, sent_at }),
             2 if piece == 0 => Some(Self::Echo { class, sent_at, delay: Nanos(second) }),
-            3 if piece.is_power_of_two() && piece <= FRAME => {
+            3 if piece.is_power_of_two() && u64::from(piece) >= PIECE_MIN && piece <= FRAME => {
                 let pace = ClientPace { rate: BitsPerSec(first), piece };
                 Some(Self::Pace { pace, pause: Nanos(second) })
             }

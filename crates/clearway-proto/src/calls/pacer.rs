@@ -197,13 +197,17 @@ impl<K: Ord + Copy> ClientPacer<K> {
         if let Some(report) = self.controller.tick(now) {
             self.report = match report.cause {
                 // Too few samples say nothing about the last ones.
-                ExcessCause::Unknown => YieldReport { rate: report.rate, ..self.report },
+                ExcessCause::Unknown => {
+                    let YieldReport { rate, for_deadline, .. } = report;
+                    YieldReport { rate, for_deadline, ..self.report }
+                }
                 _ => report,
             };
             self.clients.retain(|_, paced| now.since(paced.last_data) < SENDS_FOR);
         }
         let number = self.number_at(now);
-        if number != self.number {
+        // The threads of clients have times of different age.
+        if number > self.number {
             self.begin_pause(number);
         }
         let count = (self.clients.len() as u64).max(1);
@@ -222,6 +226,12 @@ impl<K: Ord + Copy> ClientPacer<K> {
             return Some(PaceOrder::Probe);
         }
         None
+    }
+
+    /// Returns how many clients send.
+    pub fn senders(&self, now: LocalNs) -> u64 {
+        let sends = |paced: &&PacedClient| now.since(paced.last_data) < SENDS_FOR;
+        self.clients.values().filter(sends).count() as u64
     }
 
     /// Returns the rate, and what the last decision with enough samples found.

@@ -1,6 +1,6 @@
 //! The server's end: calls of all other ranks.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 
 use super::frame::{ParcelKind, PieceFrame};
 use super::inbox::{ParcelInbox, Violation};
@@ -9,6 +9,9 @@ use super::pace::{LanePace, PaceFrame};
 use super::{CallConfig, ClientPace, Parcel, ReceivedParcel};
 use crate::base::{Class, LocalNs, Nanos, Rank};
 use crate::wire::{Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, Span};
+
+/// Probes of a client without an echo: more than there are in 50 ms.
+const PROBES_MAX: usize = 256;
 
 /// What the application may ask of a [`CallServer`].
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +110,8 @@ pub struct CallServer {
     inboxes: BTreeMap<Rank, ParcelInbox>,
     /// When the last piece of each client arrived in a class that a pace holds back.
     newest: BTreeMap<Rank, LocalNs>,
+    /// When the probes left that have no echo yet.
+    probes: BTreeMap<Rank, VecDeque<LocalNs>>,
     outbox: ParcelOutbox,
     lost: BTreeMap<Rank, LossCause>,
     unreported: BTreeMap<Rank, LossCause>,
@@ -121,6 +126,7 @@ impl CallServer {
             peers: ranks,
             inboxes: BTreeMap::new(),
             newest: BTreeMap::new(),
+            probes: BTreeMap::new(),
             outbox: ParcelOutbox::new(ParcelKind::Response, config),
             lost: BTreeMap::new(),
             unreported: BTreeMap::new(),
@@ -138,6 +144,7 @@ impl CallServer {
             self.outbox.drop_peer(client);
             self.inboxes.remove(&client);
             self.newest.remove(&client);
+            self.probes.remove(&client);
         }
     }
 
@@ -154,9 +161,11 @@ impl CallServer {
         match PaceFrame::decode(head) {
             None => {}
             Some(PaceFrame::Echo { sent_at, delay, .. }) => {
-                // A client that names a longer time than the whole only spoils its own sample.
-                let latency = Nanos(at.since(sent_at).0.saturating_sub(delay.0));
-                out.notify(ServerCallEvent::Echoed { client: from, sent_at, latency });
+                // An echo of no probe would be a sample of the client's choice.
+                if self.is_awaited(from, sent_at) {
+                    let latency = Nanos(at.since(sent_at).0.saturating_sub(delay.0));
+                    out.notify(ServerCallEvent::Echoed { client: from, sent_at, latency });
+                }
                 return Ok(());
             }
             Some(_) => return Err(Violation),
@@ -198,12 +207,31 @@ impl CallServer {
                 }
             }
             ServerCallCommand::Probe { client, class } => {
+                let probes = self.probes.entry(client).or_default();
+                if probes.len() >= PROBES_MAX {
+                    probes.pop_front();
+                }
+                probes.push_back(now);
                 self.send_pace(client, PaceFrame::Probe { class, sent_at: now }, out);
             }
             ServerCallCommand::Pace { client, pace, pause } => {
                 self.send_pace(client, PaceFrame::Pace { pace, pause }, out);
             }
         }
+    }
+
+    /// Returns whether a probe that left then has no echo yet; later ones have none before it.
+    fn is_awaited(&mut self, client: Rank, sent_at: LocalNs) -> bool {
+        let Some(probes) = self.probes.get_mut(&client) else { return false };
+        while let Some(first) = probes.pop_front() {
+            if first >= sent_at {
+                if first > sent_at {
+                    probes.push_front(first);
+                }
+                return first == sent_at;
+            }
+        }
+        false
     }
 
     fn send_pace(&self, client: Rank, frame: PaceFrame, out: &mut Out<ServerCallEvent>) {

@@ -222,8 +222,14 @@ fn pace__an_echo_is_reported_without_the_time_in_the_client() {
     let mut server = lone_server();
     let (class, sent_at, delay) = (Class::LowLatency, LocalNs(0), Nanos(0));
     let echo = PaceFrame::Echo { class, sent_at, delay };
+    let give_echo = |server: &mut CallServer| give(server, echo.encode().bytes(), 0);
+    assert_eq!(give_echo(&mut server), [], "nobody asked");
+    let mut out = Out::with_limit(64);
+    let command = ServerCallCommand::Probe { client: Rank(1), class };
+    let _ = server.input(sent_at, Input::Command(command), &mut out);
     let echoed = ServerCallEvent::Echoed { client: Rank(1), sent_at, latency: Nanos::ZERO };
-    assert_eq!(give(&mut server, echo.encode().bytes(), 0), [echoed]);
+    assert_eq!(give_echo(&mut server), [echoed]);
+    assert_eq!(give_echo(&mut server), [], "once");
     let probe = PaceFrame::Probe { class, sent_at };
     assert!(is_violation(&give(&mut server, probe.encode().bytes(), 0)), "a client does not probe");
 }

@@ -142,7 +142,7 @@ impl YieldController {
 
     /// Creates a controller as [`Self::new`] does, which starts slowly.
     pub fn new_slow(now: LocalNs, link: BitsPerSec, eps_permille: u32) -> Self {
-        let least = link.0 / LEAST;
+        let least = (link.0 / LEAST).max(1);
         Self { spared: least, is_starting: true, ..Self::new(now, link, eps_permille) }
     }
 

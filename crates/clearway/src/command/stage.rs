@@ -278,12 +278,15 @@ fn page(status: &MountStatus) -> String {
         format!("class    {} where no other is set", status.class),
     ];
     if let Some(pace) = &status.pace {
-        lines.push(format!(
-            "pace     bulk and scavenger may write at {} % of {}; small messages were {} % slower",
-            pace.rate.saturating_mul(100) / pace.link.max(1),
-            BitsPerSec(pace.link),
-            pace.excess_permille / 10
-        ));
+        let percent = pace.rate.saturating_mul(100) / pace.link.max(1);
+        let link = BitsPerSec(pace.link);
+        let mut line = format!("pace     bulk and scavenger may write at {percent} % of {link}");
+        if pace.senders > 0 {
+            let senders = counted(pace.senders, "mount");
+            let slower = pace.excess_permille / 10;
+            line += &format!("; {senders} write, small messages are {slower} % slower");
+        }
+        lines.push(line);
     }
     if let Some(why) = &status.snapshot_failed {
         lines.push(format!("snapshot not written: {}; the log frees no space", escaped(why)));

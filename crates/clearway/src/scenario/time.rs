@@ -99,7 +99,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
         Ok(seconds) => seconds.checked_mul(1_000_000_000),
         Err(_) => text.parse::<Time>().ok().map(|time| time.0.0),
     };
-    let nanos = nanos.filter(|nanos| *nanos > 0);
+    let nanos = nanos.filter(|nanos| *nanos >= 1_000_000_000);
     nanos.map(Duration::from_nanos).ok_or_else(|| {
         "it needs seconds, at least one, or a time with its unit; 30 and 2min work".to_owned()
     })
@@ -175,11 +175,11 @@ mod tests {
 
     #[test]
     fn seconds__a_bare_number_or_a_time_with_its_unit() {
-        let read = [("30", 30_000), ("2min", 120_000), ("500ms", 500), ("1h", 3_600_000)];
+        let read = [("30", 30_000), ("2min", 120_000), ("1500ms", 1_500), ("1h", 3_600_000)];
         for (text, millis) in read {
             assert_eq!(seconds(text), Ok(Duration::from_millis(millis)), "{text}");
         }
-        for text in ["0", "0s", "", "-1", "1.5", "99999999999999", "1y"] {
+        for text in ["0", "0s", "999ms", "", "-1", "1.5", "99999999999999", "1y"] {
             assert!(seconds(text).is_err(), "{text}");
         }
     }

@@ -60,7 +60,7 @@ pub(crate) struct LogFlags {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     store_patience: Option<Duration>,
     /// Write to the store at no more than RATE, as in 2Gb/s [default: no limit].
-    #[arg(long, value_name = "RATE", value_parser = positive_rate)]
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = positive_rate)]
     drain_rate: Option<BitsPerSec>,
     #[command(flatten)]
     policy: PolicyFlags,

@@ -13,10 +13,15 @@ pub(crate) struct YieldFlags {
     /// Slow writes of the classes bulk and scavenger down while they delay small messages; the
     /// default class does not yield. RATE, as in 10Gb/s, is that of the server's link, and bounds
     /// all mounts together [default: no limit].
-    #[arg(long = "yield", value_name = "RATE", value_parser = positive_rate)]
+    #[arg(long = "yield", value_name = "RATE", allow_hyphen_values = true, value_parser = positive_rate)]
     link: Option<BitsPerSec>,
     /// With --yield, let these writes have RATE together in any case [default: 1 % of the link].
-    #[arg(long = "yield-floor", value_name = "RATE", requires = "link")]
+    #[arg(
+        long = "yield-floor",
+        value_name = "RATE",
+        allow_hyphen_values = true,
+        requires = "link"
+    )]
     floor: Option<BitsPerSec>,
 }
 

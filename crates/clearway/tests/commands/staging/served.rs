@@ -261,6 +261,30 @@ pub(super) fn write_files(directory: &Path, goes_on: &dyn Fn() -> bool) -> u64 {
     number
 }
 
+#[test]
+fn create__a_name_that_another_mount_made_meanwhile_is_opened_unless_it_must_be_new() {
+    let Some(served) = ServedPlace::new() else { return };
+    if !served.mount("mnt", "") || !served.mount("other", "") {
+        return;
+    }
+    for number in 0..20 {
+        let name = format!("file-{number}");
+        let (here, there) = (served.place.on_mount(&name), served.place.path("other").join(&name));
+        // The kernel remembers that there is none.
+        assert!(!here.exists());
+        fs::write(&there, b"theirs").expect("made");
+        if number % 2 == 0 {
+            fs::write(&here, b"ours").expect("opened and cut");
+            assert_eq!(fs::read(&here).expect("read"), b"ours");
+        } else {
+            let refused = File::create_new(&here).expect_err("it is there");
+            assert_eq!(refused.kind(), std::io::ErrorKind::AlreadyExists);
+        }
+    }
+    served.umount("mnt");
+    served.umount("other");
+}
+
 /// Checks that what [`write_files`] wrote is in a directory, and nothing else.
 pub(super) fn check_files(directory: &Path, count: u64) {
     let log = fs::read(directory.join("log")).expect("read");
