@@ -35,7 +35,7 @@ const SHMEM: &str = "crates/clearway-shmem";
 pub(crate) const DOCUMENTS: &str = "share/doc/clearway";
 
 /// Directories whose files go, all of them, to a directory of the prefix.
-const DIRECTORIES: [(&str, &str); 8] = [
+const DIRECTORIES: [(&str, &str); 9] = [
     ("crates/clearway-shmem/include", "include"),
     ("crates/clearway-shmem/include/mpp", "include/mpp"),
     ("crates/clearway-shmem/examples/queues", "share/clearway/examples"),
@@ -44,6 +44,7 @@ const DIRECTORIES: [(&str, &str); 8] = [
     ("docs", "share/doc/clearway/docs"),
     ("examples", "share/doc/clearway/examples"),
     ("examples/grafana", "share/clearway/grafana"),
+    ("examples/policy", "share/doc/clearway/examples/policy"),
 ];
 /// Files that name the program by its path.
 const WITH_PATHS: [(&str, &str); 2] = [

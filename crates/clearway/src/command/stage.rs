@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use clearway_fs::client::ControlClient;
 use clearway_fs::control::{
     ControlPath, ControlRequest, ControlResponse, DrainState, FileKindName, FileStatus, LeftOut,
-    MountStatus, PATHS_MAX, SafetyLevel,
+    MountStatus, PATHS_MAX, PaceStatus, SafetyLevel,
 };
 use clearway_fs::inspect::{LogInspection, inspect};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos};
@@ -277,17 +277,7 @@ fn page(status: &MountStatus) -> String {
         ),
         format!("class    {} where no other is set", status.class),
     ];
-    if let Some(pace) = &status.pace {
-        let percent = pace.rate.saturating_mul(100) / pace.link.max(1);
-        let link = BitsPerSec(pace.link);
-        let mut line = format!("pace     bulk and scavenger may write at {percent} % of {link}");
-        if pace.senders > 0 {
-            let senders = counted(pace.senders, "mount");
-            let slower = pace.excess_permille / 10;
-            line += &format!("; {senders} write, small messages are {slower} % slower");
-        }
-        lines.push(line);
-    }
+    lines.extend(status.pace.as_ref().map(pace_line));
     if let Some(why) = &status.snapshot_failed {
         lines.push(format!("snapshot not written: {}; the log frees no space", escaped(why)));
     }
@@ -316,6 +306,21 @@ fn page(status: &MountStatus) -> String {
         lines.push(format!("stopped  {}", escaped(why)));
     }
     lines.join("\n") + "\n"
+}
+
+/// Returns what a server lets its mounts write, for a person.
+fn pace_line(pace: &PaceStatus) -> String {
+    let percent = pace.rate.saturating_mul(100) / pace.link.max(1);
+    let link = BitsPerSec(pace.link);
+    let allowed = format!("pace     bulk and scavenger may write at {percent} % of {link}");
+    if pace.senders == 0 {
+        return allowed;
+    }
+    let senders = counted(pace.senders, "mount");
+    format!(
+        "{allowed}; {senders} writing; small messages are {} % slower",
+        pace.excess_permille / 10
+    )
 }
 
 /// Returns the state of the drain, for a person.
