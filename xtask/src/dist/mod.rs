@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: what a release consists of, in one directory.
+//! `cargo xtask dist`: writes the files of a release into one directory.
 //!
 //! # Model
 //! The installed tree is packed twice: as an archive for any prefix, and as a Debian package. Beside
@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     }
     let work = aside.join("work");
     fs::create_dir_all(&work)?;
-    let made = fill(&built, &aside, &work).and_then(|()| Ok(fs::remove_dir_all(&work)?));
+    let made = write_files(&built, &aside, &work).and_then(|()| Ok(fs::remove_dir_all(&work)?));
     if let Err(error) = made.and_then(|()| sums(&aside)) {
         // The first error says more than one about what remains.
         let _ = fs::remove_dir_all(&aside);
@@ -140,7 +140,7 @@ fn named(line: &str) -> Option<&str> {
 }
 
 /// Writes all files of the release except the sums into `out`; `work` is for what is on the way.
-fn fill(built: &BuiltTree, out: &Path, work: &Path) -> Result<()> {
+fn write_files(built: &BuiltTree, out: &Path, work: &Path) -> Result<()> {
     let time = time(&built.root)?;
     let changelog = read(&built.root.join("CHANGELOG.md"))?;
     let repository = env!("CARGO_PKG_REPOSITORY");
@@ -164,8 +164,8 @@ fn fill(built: &BuiltTree, out: &Path, work: &Path) -> Result<()> {
     let commit = git(&built.root, &["rev-parse", "HEAD"]);
     for name in ["package.py", "Containerfile"] {
         let text = read(&built.root.join("packaging").join(name))?;
-        let filled = filled(&text, &package_name, commit.as_deref());
-        write(&out.join(name), filled.as_bytes(), 0o644)?;
+        let text = substitute(&text, &package_name, commit.as_deref());
+        write(&out.join(name), text.as_bytes(), 0o644)?;
     }
     Ok(())
 }
@@ -208,7 +208,7 @@ fn git(root: &Path, arguments: &[&str]) -> Option<String> {
 }
 
 /// Sets the version, the package's name, and the commit if it is known.
-fn filled(text: &str, package: &str, commit: Option<&str>) -> String {
+fn substitute(text: &str, package: &str, commit: Option<&str>) -> String {
     let text = text.replace("@VERSION@", VERSION).replace("@DEB@", package);
     match commit {
         Some(commit) => text.replace("@COMMIT@", commit),
@@ -266,12 +266,12 @@ mod tests {
     }
 
     #[test]
-    fn filled__leaves_no_mark() {
+    fn substitute__leaves_no_mark() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging");
         for name in ["package.py", "Containerfile"] {
             let text = fs::read_to_string(root.join(name)).expect(name);
             for commit in [None, Some("0123")] {
-                let filled = filled(&text, "clearway_1_amd64.deb", commit);
+                let filled = substitute(&text, "clearway_1_amd64.deb", commit);
                 let marks = ["@COMMIT@", "@VERSION@", "@DEB@"];
                 assert!(!marks.iter().any(|mark| filled.contains(mark)), "{filled}");
             }

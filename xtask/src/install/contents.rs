@@ -130,7 +130,7 @@ fn mode_of(name: &str) -> u32 {
 }
 
 /// Sets the path of the program for a prefix that stands at `home`, and the version.
-pub(crate) fn at_home(text: &str, home: &Path) -> String {
+pub(crate) fn with_prefix(text: &str, home: &Path) -> String {
     let program = home.join("bin/clearway").to_string_lossy().into_owned();
     let [first, second] = PROGRAM_PATHS;
     // In one pass: the new path may hold an old one.
@@ -228,10 +228,10 @@ mod tests {
     }
 
     #[test]
-    fn at_home__sets_the_path_once() {
+    fn with_prefix__sets_the_path_once() {
         let text =
             "ExecStart=/usr/bin/clearway x\nlocal C = \"/usr/local/bin/clearway\"\n@VERSION@";
-        let at = |home: &str| at_home(text, Path::new(home));
+        let at = |home: &str| with_prefix(text, Path::new(home));
         let version = env!("CARGO_PKG_VERSION");
         assert_eq!(
             at("/a/usr"),

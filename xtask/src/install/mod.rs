@@ -107,7 +107,7 @@ pub(crate) fn install_contents(built: &BuiltTree, prefix: &Path, home: &Path) ->
             Origin::Tree(from) => copy(&built.root.join(from), &to, *mode)?,
             Origin::Text(from) => {
                 let text = read(&built.root.join(from))?;
-                write(&to, contents::at_home(&text, home).as_bytes(), *mode)?;
+                write(&to, contents::with_prefix(&text, home).as_bytes(), *mode)?;
             }
             Origin::Built(name) => copy(&built.programs.join(name), &to, *mode)?,
             Origin::Link(target) => link(target, &to)?,

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clearway_proto::base::{Class, LocalNs, Nanos};
 use clearway_proto::calls::{
-    CallConfig, CallServer, DATA_MAX, HEADER_MAX, LossCause, PaceOrder, Parcel, ReceivedParcel,
+    CallConfig, CallServer, DATA_MAX, HEADER_MAX, LossCause, Parcel, ReceivedParcel,
     ServerCallCommand, ServerCallEvent, frame_memory,
 };
 use clearway_proto::staging::{ClientId, InodeId};
@@ -268,19 +268,9 @@ impl SessionHost {
         let mut has_sent = false;
         let echoes = self.echoes.drain(..);
         let next = pacing.poll(now, own, newest, echoes, |order| {
-            let client = CLIENT_RANK;
             has_sent = true;
-            driver.command(
-                now,
-                match order {
-                    PaceOrder::Probe => {
-                        ServerCallCommand::Probe { client, class: Class::LowLatency }
-                    }
-                    PaceOrder::Pace { pace, pause } => {
-                        ServerCallCommand::Pace { client, pace, pause }
-                    }
-                },
-            );
+            let command = ServerCallCommand::from_order(order, CLIENT_RANK, Class::LowLatency);
+            driver.command(now, command);
         });
         (has_sent, next)
     }

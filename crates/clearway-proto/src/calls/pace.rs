@@ -1,4 +1,4 @@
-//! The pace of a client, which its server sets: frames, and what holds the client's pieces back.
+//! The pace of a client, which its server sets: frames, and the delay of the client's pieces.
 //!
 //! # Model
 //! ```text
@@ -11,7 +11,7 @@
 //!  20   PROBE, ECHO: zero                                         PACE: bytes of the longest piece (u32)
 //! ```
 //! A client answers a probe at once, in the probe's class. A pace holds until the next one, for the
-//! classes [`Class::Bulk`] and below together. A pause begins when it arrives.
+//! classes [`Class::Bulk`] and below together. A pause begins when its pace arrives.
 //!
 //! Under a pace, pieces are as long as what the whole link carries in 50 us, so that no other packet
 //! waits longer for one of them. Bytes under way are bounded by what the pace carries in 2 ms: what
@@ -57,15 +57,9 @@ pub struct ClientPace {
 impl ClientPace {
     /// Creates the pace of a client that has `rate` of a link.
     pub fn new(rate: BitsPerSec, link: BitsPerSec) -> Self {
-        let piece = bytes_in(link, PIECE).clamp(PIECE_MIN, u64::from(FRAME));
+        let piece = link.bytes_in(PIECE).0.clamp(PIECE_MIN, u64::from(FRAME));
         Self { rate, piece: 1 << piece.ilog2() }
     }
-}
-
-/// Returns what a rate carries in a time.
-fn bytes_in(rate: BitsPerSec, time: Nanos) -> u64 {
-    let bytes = u128::from(rate.0) * u128::from(time.0) / 8_000_000_000;
-    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 impl PaceFrame {
@@ -110,7 +104,7 @@ impl PaceFrame {
     }
 }
 
-/// What holds a client's pieces back.
+/// Delays a client's pieces.
 #[derive(Clone, Debug)]
 pub(super) struct LanePace {
     pace: ClientPace,
@@ -146,7 +140,7 @@ impl LanePace {
 
     /// Returns the bytes that may be under way in all: two pieces at least.
     pub(super) fn under_way(&self) -> u64 {
-        bytes_in(self.pace.rate, UNDER_WAY).max(2 * u64::from(self.pace.piece))
+        self.pace.rate.bytes_in(UNDER_WAY).0.max(2 * u64::from(self.pace.piece))
     }
 
     /// Takes the tokens of a piece, or returns when to ask again.

@@ -1,7 +1,7 @@
 //! The pace of all clients of a server, decided from the delay that they cause.
 //!
 //! # Model
-//! The server probes clients that send, in turns, like an application on their hosts would send. All
+//! The server probes clients that send, in turns, as an application on their hosts sends. All
 //! clients pause at once: one alone does not empty the queue of the others. A probe that left in a
 //! pause, and behind which no data arrived before its echo, met the network without them; one that
 //! left between pauses met it as the application does. Both kinds of samples go to a
@@ -18,8 +18,8 @@
 //! I2. A client gets its pace when it joins, before its first data.
 //!
 //! # Not here
-//! Frames and engines: whoever drives them gives times in and carries orders out. Responses of a
-//! server are not paced.
+//! Frames and engines: the caller passes times and sends the orders. Responses of a server are not
+//! paced.
 
 use alloc::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub struct PacerConfig {
     pub floor: BitsPerSec,
 }
 
-/// What is to be sent to a client.
+/// A message for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaceOrder {
     /// A probe.
@@ -67,8 +67,14 @@ pub enum PaceOrder {
 struct PacedClient {
     last_data: LocalNs,
     probe_at: LocalNs,
-    /// The last pause that it was told of, by its number.
-    pause: u64,
+    /// The number of the last pause that was announced to it.
+    announced: Option<u64>,
+}
+
+impl PacedClient {
+    const fn new(at: LocalNs) -> Self {
+        Self { last_data: at, probe_at: at, announced: None }
+    }
 }
 
 /// What the probes of a pause met.
@@ -126,15 +132,13 @@ impl<K: Ord + Copy> ClientPacer<K> {
             return;
         }
         self.last_data = self.last_data.max(at);
-        let fresh = PacedClient { last_data: at, probe_at: at, pause: u64::MAX };
-        let known = self.clients.entry(client).or_insert(fresh);
+        let known = self.clients.entry(client).or_insert(PacedClient::new(at));
         known.last_data = known.last_data.max(at);
     }
 
     /// Takes note of a client that connected, and may send soon.
     pub fn join(&mut self, now: LocalNs, client: K) {
-        let fresh = PacedClient { last_data: now, probe_at: now, pause: u64::MAX };
-        self.clients.insert(client, fresh);
+        self.clients.insert(client, PacedClient::new(now));
     }
 
     /// Forgets a client that left.
@@ -142,35 +146,27 @@ impl<K: Ord + Copy> ClientPacer<K> {
         self.clients.remove(&client);
     }
 
-    /// Takes the echo of the probe that left at `left`.
+    /// Takes the echo of the probe that left at `sent_at`.
     pub fn echo(&mut self, sent_at: LocalNs, latency: Nanos) {
         if self.number_at(sent_at) != self.number {
             return;
         }
-        let moment = match self.is_pause(sent_at) {
-            false => ProbeMoment::Sending,
-            true if self.last_data < sent_at => ProbeMoment::Paused,
-            // What clients sent before the pause was still on its way.
-            true => {
-                if self.seen == PauseSamples::None {
-                    self.seen = PauseSamples::Data;
-                }
-                return;
-            }
-        };
-        if moment == ProbeMoment::Paused {
+        if !self.is_pause(sent_at) {
+            self.controller.sample(ProbeMoment::Sending, latency);
+        } else if self.last_data < sent_at {
             self.seen = PauseSamples::Quiet;
+            self.controller.sample(ProbeMoment::Paused, latency);
+        } else if self.seen == PauseSamples::None {
+            // What clients sent before the pause was still on its way.
+            self.seen = PauseSamples::Data;
         }
-        self.controller.sample(moment, latency);
     }
 
     /// Returns when [`Self::poll`] has something for a client that sends.
     pub fn deadline(&self, client: K) -> Option<LocalNs> {
         let paced = self.clients.get(&client)?;
-        if paced.pause == u64::MAX {
-            return Some(paced.last_data);
-        }
-        let pause = self.began + PAUSE_EVERY.times(paced.pause + 1);
+        let Some(announced) = paced.announced else { return Some(paced.last_data) };
+        let pause = self.began + PAUSE_EVERY.times(announced + 1);
         Some(pause.min(paced.probe_at))
     }
 
@@ -213,8 +209,8 @@ impl<K: Ord + Copy> ClientPacer<K> {
         let count = (self.clients.len() as u64).max(1);
         let is_pause = self.is_pause(now);
         let paced = self.clients.get_mut(&client)?;
-        if paced.pause != number {
-            paced.pause = number;
+        if paced.announced != Some(number) {
+            paced.announced = Some(number);
             let end = self.began + PAUSE_EVERY.times(number) + self.pause;
             let rate = BitsPerSec((self.controller.rate().0 / count).max(1));
             let pace = ClientPace::new(rate, self.config.link);

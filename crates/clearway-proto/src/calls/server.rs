@@ -6,7 +6,7 @@ use super::frame::{ParcelKind, PieceFrame};
 use super::inbox::{ParcelInbox, Violation};
 use super::outbox::{ParcelOutbox, PieceEnd};
 use super::pace::{LanePace, PaceFrame};
-use super::{CallConfig, ClientPace, Parcel, ReceivedParcel};
+use super::{CallConfig, ClientPace, PaceOrder, Parcel, ReceivedParcel};
 use crate::base::{Class, LocalNs, Nanos, Rank};
 use crate::wire::{Arrival, Datagram, Destination, Engine, Input, More, Operation, Out, Span};
 
@@ -46,6 +46,16 @@ pub enum ServerCallCommand {
         /// The length of the pause, at most 50 ms.
         pause: Nanos,
     },
+}
+
+impl ServerCallCommand {
+    /// Creates the command that sends `order` to a client, with probes in `class`.
+    pub const fn from_order(order: PaceOrder, client: Rank, class: Class) -> Self {
+        match order {
+            PaceOrder::Probe => Self::Probe { client, class },
+            PaceOrder::Pace { pace, pause } => Self::Pace { client, pace, pause },
+        }
+    }
 }
 
 /// What a [`CallServer`] reports.

@@ -131,7 +131,7 @@ pub(super) struct Connections {
     /// Nothing is sent from here on before something is decided.
     pub(super) horizon: Option<u64>,
     /// The earliest timeslice before those of this input that a builder has not released.
-    pub(super) elder: Option<u64>,
+    pub(super) unreleased: Option<u64>,
     pub(super) supply: Supply,
     pub(super) policy: Policy,
     pub(super) slots: WriteSlots,
@@ -163,14 +163,14 @@ impl Connections {
         connection.turn = self.journal.turn(place, connection.position).unwrap_or(u64::MAX);
     }
 
-    /// Looks up what is left of the timeslices before those of this input.
-    pub(super) fn look_behind(&mut self) {
+    /// Finds the earliest timeslice before those of this input that a builder has not released.
+    pub(super) fn find_unreleased(&mut self) {
         let (journal, start) = (&self.journal, self.range.start);
-        let elder = |(place, connection): (usize, &BuilderConnection)| {
+        let earliest = |(place, connection): (usize, &BuilderConnection)| {
             let takes_part = connection.stage != ConnectionState::Out;
             takes_part.then(|| journal.earliest(place, connection.released, start)).flatten()
         };
-        self.elder = self.all.iter().enumerate().filter_map(elder).min();
+        self.unreleased = self.all.iter().enumerate().filter_map(earliest).min();
     }
 
     /// Returns the first timeslice that an input which joined sends no more, since another one that
@@ -179,9 +179,9 @@ impl Connections {
     /// If a builder died, what it left would stand behind everything that was sent; others, whose
     /// memory is full of what it left, could never send all of that. What was dealt before the last
     /// decision stands before all that it left, and must be sent.
-    pub(super) fn reach(&self) -> u64 {
-        let reach = |elder: u64| elder.saturating_add(self.supply.held()).max(self.journal.from());
-        self.elder.map_or(u64::MAX, reach)
+    pub(super) fn send_limit(&self) -> u64 {
+        let limit = |from: u64| from.saturating_add(self.supply.held()).max(self.journal.from());
+        self.unreleased.map_or(u64::MAX, limit)
     }
 
     /// Looks up the same for all, and where the stream ends.
@@ -189,7 +189,7 @@ impl Connections {
         self.range = self.journal.range(own);
         self.range.end = self.range.end.min(self.supply.end().unwrap_or(u64::MAX));
         (0..self.all.len()).for_each(|place| self.look_up(place));
-        self.look_behind();
+        self.find_unreleased();
     }
 }
 
@@ -245,7 +245,7 @@ impl TurnView for Connections {
         let Some(next) = connection.next.filter(|next| *next < self.supply.ready()) else {
             return Err(Cause::NoMicroslices);
         };
-        if next >= self.horizon.unwrap_or(u64::MAX).min(self.reach()) {
+        if next >= self.horizon.unwrap_or(u64::MAX).min(self.send_limit()) {
             return Err(Cause::NoCredit);
         }
         if !self.policy.is_building() {

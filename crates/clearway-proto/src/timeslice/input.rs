@@ -101,7 +101,7 @@ impl InputNode {
             all,
             range: 0..0,
             horizon: None,
-            elder: None,
+            unreleased: None,
             supply: Supply::new(config.source, first),
             policy: config.policy,
             slots: config.slots,
@@ -357,8 +357,8 @@ impl InputNode {
             self.policy.released(cx.now, place, sent.turn);
             self.record.released += 1;
         }
-        if self.connections.elder.is_some() {
-            self.connections.look_behind();
+        if self.connections.unreleased.is_some() {
+            self.connections.find_unreleased();
         }
         if let Some(timeslice) = free {
             cx.out.notify(TimesliceEvent::Free { timeslice });

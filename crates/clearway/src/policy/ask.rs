@@ -49,9 +49,7 @@ impl PolicyFlags {
     pub(crate) fn ask(&self, program: (&str, Option<&OsStr>), requested: Class) -> Option<Grant> {
         asked(self.policy.as_deref(), program, requested)
     }
-}
 
-impl PolicyFlags {
     /// Returns whether a policy is named.
     pub(crate) const fn is_given(&self) -> bool {
         self.policy.is_some()

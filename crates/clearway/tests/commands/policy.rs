@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use crate::virtual_hosts::{VirtualHosts, clearway, missing_tool, text};
+use crate::virtual_hosts::{VirtualHosts, clearway, counters, text};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
 /// Everybody's traffic of every mechanism, as a site could restrict it.
@@ -122,13 +122,7 @@ fn qos__shares_of_the_policy_are_the_weights_of_what_is_emitted() {
 
 #[test]
 fn cast__blocks_travel_in_the_granted_class_and_a_wrong_policy_stops_nothing() {
-    if let Some(tool) = missing_tool(&["nft", "bash"]) {
-        return eprintln!("skipped: {tool} is not installed");
-    }
-    let lab = match VirtualHosts::up(2) {
-        Ok(lab) => lab,
-        Err(reason) => return eprintln!("skipped: no lab: {reason}"),
-    };
+    let Some(lab) = VirtualHosts::new(2, &["nft", "bash"]) else { return };
     let place = PolicyPlace::new("cast");
     let site = place.write("site.toml", SITE);
     let wrong = place.write("wrong.toml", "rule = 1\n");
@@ -162,11 +156,7 @@ fn cast__blocks_travel_in_the_granted_class_and_a_wrong_policy_stops_nothing() {
     let _ = server.wait();
     expect(&told, 0, "complete");
     assert_eq!(summary["policy"]["granted"], "scavenger");
-    let counts: Vec<u64> = seen
-        .split("counter packets ")
-        .skip(1)
-        .filter_map(|rest| rest.split(' ').next()?.parse().ok())
-        .collect();
+    let counts = counters(&seen);
     assert!(counts[0] > 100 && counts[1] == 0, "{seen}");
     expect(&careful, 0, "begin each with [[rule]]; scavenger is used until the policy is right");
 }

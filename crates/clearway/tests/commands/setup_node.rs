@@ -1,7 +1,7 @@
 //! The script of `setup-node`, run in a virtual host, does what it says: seen by the counters of
 //! the packet filter on both sides.
 
-use crate::virtual_hosts::{VirtualHosts, clearway, missing_tool, text};
+use crate::virtual_hosts::{VirtualHosts, clearway, counters, text};
 
 /// The packets of the counter behind `matching` in a listed table.
 fn counted(listing: &str, matching: &str) -> u64 {
@@ -9,21 +9,12 @@ fn counted(listing: &str, matching: &str) -> u64 {
         .lines()
         .find(|line| line.contains(matching))
         .unwrap_or_else(|| panic!("{matching}\n{listing}"));
-    let count = line
-        .split_once("counter packets ")
-        .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
-    count.unwrap_or_else(|| panic!("{line}"))
+    *counters(line).first().unwrap_or_else(|| panic!("{line}"))
 }
 
 #[test]
 fn setup_node__marks_and_serves_and_is_taken_back() {
-    if let Some(tool) = missing_tool(&["nft", "sysctl", "bash"]) {
-        return eprintln!("skipped: {tool} is not installed");
-    }
-    let lab = match VirtualHosts::up(2) {
-        Ok(lab) => lab,
-        Err(reason) => return eprintln!("skipped: no lab: {reason}"),
-    };
+    let Some(lab) = VirtualHosts::new(2, &["nft", "sysctl", "bash"]) else { return };
     lab.shell(
         "h1",
         "nft -f - <<'E'\ntable ip seen {\n chain in {\n type filter hook input priority 0;\n udp dport 5555 ip dscp cs1 counter\n udp \
@@ -52,13 +43,7 @@ fn setup_node__marks_and_serves_and_is_taken_back() {
 
 #[test]
 fn setup_node__owners_of_sockets_send_no_more_urgent_class_than_granted() {
-    if let Some(tool) = missing_tool(&["nft", "sysctl", "bash"]) {
-        return eprintln!("skipped: {tool} is not installed");
-    }
-    let lab = match VirtualHosts::up(2) {
-        Ok(lab) => lab,
-        Err(reason) => return eprintln!("skipped: no lab: {reason}"),
-    };
+    let Some(lab) = VirtualHosts::new(2, &["nft", "sysctl", "bash"]) else { return };
     let own = nix::unistd::User::from_uid(nix::unistd::geteuid());
     let own = own.ok().flatten().map_or_else(|| "root".to_owned(), |user| user.name);
     let file = std::env::temp_dir().join(format!("clearway-limits-{}.toml", std::process::id()));

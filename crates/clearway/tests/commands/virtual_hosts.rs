@@ -18,26 +18,33 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Returns the first of `tools` that is not installed.
-pub(crate) fn missing_tool<'a>(tools: &[&'a str]) -> Option<&'a str> {
-    tools.iter().copied().find(|tool| {
-        let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
-        !found.is_ok_and(|found| found.status.success())
-    })
+/// Returns the packets of each counter of a listed table, in order.
+pub(crate) fn counters(listing: &str) -> Vec<u64> {
+    let counts = listing.split("counter packets ").skip(1);
+    counts.filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect()
 }
 
 impl VirtualHosts {
-    /// Makes hosts `h0`, `h1` and so on; fails with a sentence where this user cannot.
-    pub(crate) fn up(hosts: u32) -> Result<Self, String> {
+    /// Makes hosts `h0`, `h1` and so on; `None`, and says why, where this user cannot, or one of
+    /// `tools` is not installed.
+    pub(crate) fn new(hosts: u32, tools: &[&str]) -> Option<Self> {
+        for tool in tools {
+            let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
+            if !found.is_ok_and(|found| found.status.success()) {
+                eprintln!("skipped: {tool} is not installed");
+                return None;
+            }
+        }
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("test{}-{number}", std::process::id());
         let up = clearway(&["lab", "up", "--name", &name, "--hosts", &hosts.to_string()]);
         // 5: a permission is missing.
         if up.status.code() == Some(5) {
-            return Err(text(&up.stderr));
+            eprintln!("skipped: no lab: {}", text(&up.stderr));
+            return None;
         }
         assert!(up.status.success(), "{}", text(&up.stderr));
-        Ok(Self(name))
+        Some(Self(name))
     }
 
     /// Returns what runs a program on a host.
@@ -74,8 +81,7 @@ impl VirtualHosts {
     /// Lets packets pass again; returns how many were dropped.
     pub(crate) fn restore(&self, host: &str) -> u64 {
         let listed = self.shell(host, "nft list table inet cut\nnft delete table inet cut");
-        let counts = listed.split("counter packets ").skip(1);
-        counts.filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok()).sum()
+        counters(&listed).into_iter().sum()
     }
 }
 

@@ -97,12 +97,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
 fn try_all(dist: &Path, scratch: &Path, trials: &mut Trials) -> Result<()> {
     let mut sums = Command::new("sha256sum");
     sums.current_dir(dist).args(["--check", "--quiet", SUMS]);
-    trials.record("sums", said(&mut sums).map(|_| Outcome::Passed));
+    trials.record("sums", output_of(&mut sums).map(|_| Outcome::Passed));
     trials.record("recipe for Spack", python(&dist.join("package.py")));
 
     let prefix = scratch.join(archive_name());
     let archive = dist.join(format!("{}.tar.gz", archive_name()));
-    said(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(scratch))?;
+    output_of(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(scratch))?;
     let system = Place::prefix(&prefix, scratch)?;
     try_system(&system, trials);
     trials.record("archive: man pages", pages(&system));
@@ -114,11 +114,11 @@ fn try_all(dist: &Path, scratch: &Path, trials: &mut Trials) -> Result<()> {
         return Ok(());
     }
     let tree = scratch.join("debian");
-    said(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&tree))?;
-    said(Command::new("dpkg-deb").arg("-e").arg(&package).arg(scratch.join("control")))?;
+    output_of(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&tree))?;
+    output_of(Command::new("dpkg-deb").arg("-e").arg(&package).arg(scratch.join("control")))?;
     let mut sums = Command::new("md5sum");
     sums.current_dir(&tree).args(["--check", "--quiet"]).arg(scratch.join("control/md5sums"));
-    trials.record("sums of the Debian package", said(&mut sums).map(|_| Outcome::Passed));
+    trials.record("sums of the Debian package", output_of(&mut sums).map(|_| Outcome::Passed));
     let (system, reason) = Place::debian(&tree, scratch)?;
     if let Some(reason) = reason {
         trials.record("Debian package at its own paths", Ok(Outcome::Skipped(reason)));
@@ -149,7 +149,7 @@ fn try_system(system: &Place, trials: &mut Trials) {
 fn version(system: &Place) -> Result<Outcome> {
     let expected = format!("clearway {VERSION}");
     for tool in [system.clearway(), system.tool("oshrun")] {
-        let text = said(system.command(&tool).arg("--version"))?;
+        let text = output_of(system.command(&tool).arg("--version"))?;
         ensure!(text.trim() == expected, "{tool} --version prints `{}`", text.trim());
     }
     Ok(Outcome::Passed)
@@ -157,7 +157,7 @@ fn version(system: &Place) -> Result<Outcome> {
 
 fn simulated(system: &Place) -> Result<Outcome> {
     let mut command = system.command(&system.clearway());
-    said(command.args(["run", "incast", "--on", "sim", "--out", "incast"]))?;
+    output_of(command.args(["run", "incast", "--on", "sim", "--out", "incast"]))?;
     let page = system.work.join("incast/report.html");
     ensure!(page.is_file(), "the run wrote no report.html");
     Ok(Outcome::Passed)
@@ -169,8 +169,8 @@ fn shmem(system: &Place) -> Result<Outcome> {
     }
     fs::write(system.work.join("hello.c"), PROGRAM)?;
     let compile = ["-Wall", "-Werror", "-o", "hello", "hello.c"];
-    said(system.command(&system.tool("oshcc")).args(compile))?;
-    let text = said(system.command(&system.tool("oshrun")).args(["-n", "2", "./hello"]))?;
+    output_of(system.command(&system.tool("oshcc")).args(compile))?;
+    let text = output_of(system.command(&system.tool("oshrun")).args(["-n", "2", "./hello"]))?;
     ensure!(text == "2 of 2\n", "two PEs print `{}`", text.trim());
     Ok(Outcome::Passed)
 }
@@ -181,7 +181,7 @@ fn package_config(system: &Place) -> Result<Outcome> {
     }
     let mut command = system.command("pkg-config");
     command.env("PKG_CONFIG_PATH", system.libraries().join("pkgconfig"));
-    let text = said(command.args(["--modversion", "clearway-shmem"]))?;
+    let text = output_of(command.args(["--modversion", "clearway-shmem"]))?;
     ensure!(text.contains(VERSION), "pkg-config prints `{}`", text.trim());
     Ok(Outcome::Passed)
 }
@@ -195,29 +195,30 @@ fn completions(system: &Place, shell: &str, place: &str) -> Result<Outcome> {
     let script = [place, &vendor].map(|place| system.usr.join(place));
     let script = script.into_iter().find(|path| path.is_file());
     let script = script.with_context(|| format!("{place} is missing"))?;
-    said(Command::new(shell).arg("-n").arg(script)).map(|_| Outcome::Passed)
+    output_of(Command::new(shell).arg("-n").arg(script)).map(|_| Outcome::Passed)
 }
 
 fn plug_in(system: &Place) -> Result<Outcome> {
     let scripts = system.usr.join("share/doc/clearway/examples/slurm");
     for script in ["prolog.sh", "epilog.sh"] {
-        said(Command::new("sh").arg("-n").arg(scripts.join(script)))?;
+        output_of(Command::new("sh").arg("-n").arg(scripts.join(script)))?;
     }
     if !has("lua5.4") {
         return Ok(Outcome::Skipped("there is no lua5.4".to_owned()));
     }
     // Slurm gives scripts this table.
     let script = scripts.join("burst_buffer.lua");
-    said(Command::new("lua5.4").args(["-e", "slurm = {}"]).arg(script)).map(|_| Outcome::Passed)
+    output_of(Command::new("lua5.4").args(["-e", "slurm = {}"]).arg(script))
+        .map(|_| Outcome::Passed)
 }
 
-/// Whether Python reads a file; nothing is written beside it.
+/// Compiles a file with Python, in memory.
 fn python(file: &Path) -> Result<Outcome> {
     if !has("python3") {
         return Ok(Outcome::Skipped("there is no python3".to_owned()));
     }
     let program = "import sys; compile(open(sys.argv[1]).read(), sys.argv[1], 'exec')";
-    said(Command::new("python3").args(["-c", program]).arg(file)).map(|_| Outcome::Passed)
+    output_of(Command::new("python3").args(["-c", program]).arg(file)).map(|_| Outcome::Passed)
 }
 
 fn unit(system: &Place, tree: &Path) -> Result<Outcome> {
@@ -262,14 +263,14 @@ fn page_paths(system: &Place) -> Result<Vec<PathBuf>> {
 
 /// Whether each page is whole, and no link leads to nothing.
 fn compressed_pages(system: &Place) -> Result<Outcome> {
-    said(Command::new("gzip").arg("-t").args(page_paths(system)?)).map(|_| Outcome::Passed)
+    output_of(Command::new("gzip").arg("-t").args(page_paths(system)?)).map(|_| Outcome::Passed)
 }
 
 fn pages(system: &Place) -> Result<Outcome> {
     let pages = page_paths(system)?;
     if has("mandoc") {
         let mut command = Command::new("mandoc");
-        said(command.args(["-T", "lint", "-W", "error"]).args(pages))?;
+        output_of(command.args(["-T", "lint", "-W", "error"]).args(pages))?;
         return Ok(Outcome::Passed);
     }
     if !has("groff") {
@@ -289,8 +290,8 @@ fn has(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// What a command prints, or what it complained of.
-fn said(command: &mut Command) -> Result<String> {
+/// Returns what a command prints; fails with the end of its messages.
+fn output_of(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let made = command.output().with_context(|| name.clone())?;
     if made.status.success() {
@@ -308,12 +309,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn said__has_the_last_words_of_what_failed() {
+    fn output_of__has_the_last_words_of_what_failed() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo one; echo two; echo three; echo four >&2; exit 7"]);
-        let error = said(&mut command).expect_err("it failed").to_string();
+        let error = output_of(&mut command).expect_err("it failed").to_string();
         assert!(error.contains("7") && error.ends_with("two | three | four"), "{error}");
-        assert_eq!(said(Command::new("echo").arg("x")).expect("it works"), "x\n");
+        assert_eq!(output_of(Command::new("echo").arg("x")).expect("it works"), "x\n");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::{has, said};
+use super::{has, output_of};
 
 /// Makes the tree $1 of the package $2 with the work directory $3, and runs the rest in it.
 const ENTER: &str = r#"
@@ -84,7 +84,7 @@ impl Place {
         } else if !has("unshare") {
             Some("there is no unshare (Debian: util-linux)".to_owned())
         } else {
-            let entered = said(place.command("true").arg("--version"));
+            let entered = output_of(place.command("true").arg("--version"));
             entered.err().map(|error| format!("this machine allows no such tree ({error:#})"))
         };
         if reason.is_some() {
@@ -99,25 +99,25 @@ impl Place {
     }
 
     /// The prefix, as tried programs see it.
-    fn seen(&self) -> PathBuf {
+    fn visible_prefix(&self) -> PathBuf {
         if self.is_whole() { PathBuf::from("/usr") } else { self.usr.clone() }
     }
 
     /// The path of the program.
     pub(super) fn clearway(&self) -> String {
-        self.seen().join("bin/clearway").to_string_lossy().into_owned()
+        self.visible_prefix().join("bin/clearway").to_string_lossy().into_owned()
     }
 
     /// The path of a tool under its plain name.
     pub(super) fn tool(&self, name: &str) -> String {
-        self.seen().join(self.tools).join(name).to_string_lossy().into_owned()
+        self.visible_prefix().join(self.tools).join(name).to_string_lossy().into_owned()
     }
 
     /// The directory of the library, as tried programs see it.
     pub(super) fn libraries(&self) -> PathBuf {
         let of_a_machine = format!("lib/{}-linux-gnu", std::env::consts::ARCH);
         let below = if self.usr.join(&of_a_machine).is_dir() { &of_a_machine } else { "lib" };
-        self.seen().join(below)
+        self.visible_prefix().join(below)
     }
 
     /// A command that runs there, in the work directory.

@@ -27,7 +27,7 @@ impl InputNode {
         let least = self.reached.max(journal.from());
         let ahead = least
             .saturating_add(rotations.max(HEADROOM_LEAST))
-            .min(self.connections.supply.ready().min(self.connections.reach()).max(least));
+            .min(self.connections.supply.ready().min(self.connections.send_limit()).max(least));
         let horizon = *self.connections.horizon.get_or_insert(ahead);
         let released = match journal.role(target) {
             Role::Builder(place) if place < self.connections.all.len() => {

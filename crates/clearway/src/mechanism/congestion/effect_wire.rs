@@ -182,8 +182,4 @@ impl Wire for EffectWire {
     fn counters(&self) -> Counters {
         Counters::default()
     }
-
-    fn deadline(&self) -> Option<LocalNs> {
-        None
-    }
 }

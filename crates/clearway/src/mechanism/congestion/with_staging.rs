@@ -20,7 +20,7 @@ use clearway_fs::network::WINDOW;
 use clearway_proto::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::calls::{
     CallClient, CallCommand, CallConfig, CallEvent, CallServer, ClientPacer, DATA_MAX, FRAME,
-    PaceOrder, PacerConfig, Parcel, ServerCallCommand, ServerCallEvent, frame_memory,
+    PacerConfig, Parcel, ServerCallCommand, ServerCallEvent, frame_memory,
 };
 use clearway_proto::congestion::{
     CongestionEvent, LoadKind, LoadSeries, LoadTask, MarkCount, Phase, PhaseRecord, SliceBytes,
@@ -535,15 +535,7 @@ fn pace_clients(
     for (client, _) in newest {
         while let Some(order) = pacer.poll(now, client) {
             ordered = true;
-            driver.command(
-                now,
-                match order {
-                    PaceOrder::Probe => ServerCallCommand::Probe { client, class: *class },
-                    PaceOrder::Pace { pace, pause } => {
-                        ServerCallCommand::Pace { client, pace, pause }
-                    }
-                },
-            );
+            driver.command(now, ServerCallCommand::from_order(order, client, *class));
         }
         next = next.into_iter().chain(pacer.deadline(client)).min();
     }

@@ -7,7 +7,6 @@ use std::os::unix::fs::FileExt;
 use std::sync::mpsc::channel;
 
 use super::served::{ServedPlace, check_files, write_files};
-use super::staged;
 
 /// Runs a writer of files on the mount `mnt` while `disturb` runs, and checks on the mount `other` that
 /// nothing is lost and nothing is there twice.
@@ -76,12 +75,9 @@ fn apart__a_mount_whose_host_is_lost_leaves_what_it_synced() {
     let open = File::create(directory.join("open")).expect("made");
     open.write_all_at(&[1; 5000], 0).expect("written");
     open.sync_all().expect("synced");
-    let status = staged(&["status", "--json"], &[&directory]);
-    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
-    let process = status["process"].as_u64().expect("a number") as i32;
+    let process = served.mount_process("mnt");
     served.hosts().cut("h1");
     open.write_all_at(&[2; 5000], 0).expect("in memory");
-    let process = nix::unistd::Pid::from_raw(process);
     nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL).expect("killed");
     drop(open);
     assert!(served.mount("other", ""));

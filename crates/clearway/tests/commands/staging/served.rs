@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use super::drained::{comes, status};
 use super::{PROGRAM, StagingPlace, error_of, staged};
 use crate::scraped::{Scraped, address};
-use crate::virtual_hosts::{VirtualHosts, missing_tool};
+use crate::virtual_hosts::VirtualHosts;
 
 /// A server with its log and store, and mount points.
 pub(super) struct ServedPlace {
@@ -40,6 +40,12 @@ impl ServedPlace {
 
     /// Does the same with more options.
     pub(super) fn with_options(options: Vec<String>) -> Option<Self> {
+        let mut served = Self::without_server(options)?;
+        served.start();
+        Some(served)
+    }
+
+    fn without_server(options: Vec<String>) -> Option<Self> {
         let place = StagingPlace::new()?;
         fs::create_dir(place.path("other")).expect("a directory");
         for name in ["key", "wrong"] {
@@ -48,26 +54,13 @@ impl ServedPlace {
             fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("set");
         }
         let (address, metrics) = ("127.0.0.1:0".to_owned(), String::new());
-        let mut served = Self { place, server: None, options, address, metrics, hosts: None };
-        served.start();
-        Some(served)
+        Some(Self { place, server: None, options, address, metrics, hosts: None })
     }
 
     /// Starts a server on a host of its own, with another host for each mount.
     pub(super) fn apart() -> Option<Self> {
-        if let Some(tool) = missing_tool(&["nft", "bash"]) {
-            eprintln!("skipped: {tool} is not installed");
-            return None;
-        }
-        let mut served = Self::new()?;
-        served.kill();
-        match VirtualHosts::up(3) {
-            Ok(hosts) => served.hosts = Some(hosts),
-            Err(why) => {
-                eprintln!("skipped: no lab: {why}");
-                return None;
-            }
-        }
+        let mut served = Self::without_server(Vec::new())?;
+        served.hosts = Some(VirtualHosts::new(3, &["nft", "bash"])?);
         served.address = SERVER_ADDRESS.to_owned();
         served.start();
         Some(served)
@@ -137,6 +130,13 @@ impl ServedPlace {
         }
         assert!(output.status.success(), "{said}");
         true
+    }
+
+    /// Returns the process of a mount.
+    pub(super) fn mount_process(&self, directory: &str) -> nix::unistd::Pid {
+        let status = staged(&["status", "--json"], &[&self.place.path(directory)]);
+        let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+        nix::unistd::Pid::from_raw(status["process"].as_u64().expect("a number") as i32)
     }
 
     pub(super) fn umount(&self, directory: &str) {
@@ -355,10 +355,7 @@ fn serve__a_mount_that_is_killed_loses_no_more_than_what_was_not_synced() {
     open.write_all_at(&[1; 5000], 0).expect("written");
     open.sync_all().expect("synced");
     open.write_all_at(&[2; 5000], 0).expect("written");
-    let status = staged(&["status", "--json"], &[&directory]);
-    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
-    let process = status["process"].as_u64().expect("a number") as i32;
-    let process = nix::unistd::Pid::from_raw(process);
+    let process = served.mount_process("mnt");
     nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL).expect("killed");
     drop(open);
     assert!(served.mount("other", ""));

@@ -38,7 +38,7 @@ impl SchedulerBench {
             journal: Arc::new(Journal::new(&Arc::new(layout))),
             range: 0..0,
             horizon: None,
-            elder: None,
+            unreleased: None,
             supply: Supply::new(
                 ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(BYTES))),
                 0,
