@@ -4,28 +4,18 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::sync::mpsc::channel;
 
-use super::served::{ServedPlace, check_files, write_files};
+use super::served::{FileWriter, ServedPlace, check_files};
 
-/// Runs a writer of files on the mount `mnt` while `disturb` runs, and checks on the mount `other` that
-/// nothing is lost and nothing is there twice.
-fn write_while(served: &mut ServedPlace, disturb: impl FnOnce(&mut ServedPlace, &dyn Fn())) {
+/// Writes files on the mount `mnt` while `disturb` runs, and checks on the mount `other` that nothing is
+/// lost and nothing is there twice.
+fn write_while(served: &mut ServedPlace, disturb: impl FnOnce(&mut ServedPlace, &mut FileWriter)) {
     if !served.mount("mnt", "") {
         return;
     }
-    let (stop, stopped) = channel::<()>();
-    let (steps, step) = channel();
-    let target = served.place.path("mnt");
-    let writer = std::thread::spawn(move || {
-        write_files(&target, &|| {
-            let _ = steps.send(());
-            stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty)
-        })
-    });
-    disturb(served, &|| step.recv().expect("a writer"));
-    drop(stop);
-    let count = writer.join().expect("no write failed");
+    let mut writer = FileWriter::start(&served.place.path("mnt"));
+    disturb(served, &mut writer);
+    let count = writer.stop();
     served.umount("mnt");
     assert!(served.mount("other", ""));
     check_files(&served.place.path("other"), count);
@@ -35,30 +25,30 @@ fn write_while(served: &mut ServedPlace, disturb: impl FnOnce(&mut ServedPlace, 
 #[test]
 fn apart__a_network_that_is_cut_delays_requests_and_loses_nothing() {
     let Some(mut served) = ServedPlace::apart() else { return };
-    write_while(&mut served, |served, wait_for_step| {
+    write_while(&mut served, |served, writer| {
         let mut dropped = 0;
         for host in ["h0", "h1", "h1"] {
-            (0..4).for_each(|_| wait_for_step());
+            (0..4).for_each(|_| writer.wait_for_file());
             served.hosts().cut(host);
             dropped += served.hosts().restore(host);
         }
         assert!(dropped > 0, "nothing was on its way");
-        (0..4).for_each(|_| wait_for_step());
+        (0..4).for_each(|_| writer.wait_for_file());
     });
 }
 
 #[test]
 fn apart__a_server_whose_host_is_lost_and_comes_back_loses_nothing() {
     let Some(mut served) = ServedPlace::apart() else { return };
-    write_while(&mut served, |served, wait_for_step| {
+    write_while(&mut served, |served, writer| {
         for _ in 0..2 {
-            (0..4).for_each(|_| wait_for_step());
+            (0..4).for_each(|_| writer.wait_for_file());
             served.hosts().cut("h0");
             served.kill();
             served.hosts().restore("h0");
             served.start();
         }
-        (0..4).for_each(|_| wait_for_step());
+        (0..4).for_each(|_| writer.wait_for_file());
     });
 }
 

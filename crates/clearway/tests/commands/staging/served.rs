@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::channel;
 
@@ -245,11 +245,59 @@ fn warm__what_a_client_has_read_into_memory_it_does_not_ask_the_server_for() {
     served.umount("mnt");
 }
 
-/// Writes files until told to stop; returns how many there are.
-pub(super) fn write_files(directory: &Path, goes_on: &dyn Fn() -> bool) -> u64 {
+/// Where [`part__played_by_a_writer`] writes.
+const WRITES: &str = "CLEARWAY_TEST_WRITES";
+
+/// A process that writes files until it is stopped.
+///
+/// It is no thread of this process: a command that is started here inherits all open files, and closes
+/// them before it runs. If the server of such a file is away, that waits for the server, which may be
+/// just what the command would bring back.
+pub(super) struct FileWriter {
+    process: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl FileWriter {
+    pub(super) fn start(directory: &Path) -> Self {
+        let own = std::env::current_exe().expect("the path of this program");
+        let mut command = Command::new(own);
+        command.args(["--exact", "staging::served::part__played_by_a_writer", "--nocapture"]);
+        command.env(WRITES, directory).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("this program again");
+        let lines = BufReader::new(process.stdout.take().expect("piped")).lines();
+        Self { process, lines }
+    }
+
+    /// Waits until it begins with another file.
+    pub(super) fn wait_for_file(&mut self) {
+        let mut lines = self.lines.by_ref().map_while(Result::ok);
+        assert!(lines.any(|line| line.ends_with("another file")), "the writer has ended");
+    }
+
+    /// Stops it; returns how many files there are.
+    pub(super) fn stop(mut self) -> u64 {
+        drop(self.process.stdin.take());
+        let lines = self.lines.map_while(Result::ok);
+        let begun = lines.filter_map(|line| line.strip_suffix(" files")?.parse().ok()).last();
+        assert!(self.process.wait().expect("ended").success(), "a write failed");
+        begun.expect("a number of files")
+    }
+}
+
+#[test]
+fn part__played_by_a_writer() {
+    let Some(directory) = std::env::var_os(WRITES) else { return };
+    let directory = Path::new(&directory);
+    let (stop, stopped) = channel::<()>();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().lines().count();
+        drop(stop);
+    });
     let log = File::options().create(true).append(true).open(directory.join("log")).expect("made");
     let mut number = 0;
-    while goes_on() {
+    while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+        println!("another file");
         let name = |what: &str| directory.join(format!("{what}-{number}"));
         let bytes = vec![number as u8; 100_000];
         fs::write(name("new"), &bytes).expect("written and closed");
@@ -258,7 +306,7 @@ pub(super) fn write_files(directory: &Path, goes_on: &dyn Fn() -> bool) -> u64 {
         log.sync_all().expect("synced");
         number += 1;
     }
-    number
+    println!("{number} files");
 }
 
 #[test]
@@ -285,7 +333,7 @@ fn create__a_name_that_another_mount_made_meanwhile_is_opened_unless_it_must_be_
     served.umount("other");
 }
 
-/// Checks that what [`write_files`] wrote is in a directory, and nothing else.
+/// Checks that what a [`FileWriter`] wrote is in a directory, and nothing else.
 pub(super) fn check_files(directory: &Path, count: u64) {
     let log = fs::read(directory.join("log")).expect("read");
     let expected: Vec<u8> = (0..count).flat_map(|number| [number as u8; 100]).collect();
@@ -307,24 +355,13 @@ fn serve__a_server_that_is_killed_loses_nothing_and_its_mounts_go_on() {
     let unlinked = File::create_new(directory.join("unlinked")).expect("made");
     unlinked.write_all_at(b"still here", 0).expect("written");
     fs::remove_file(directory.join("unlinked")).expect("removed");
-    let (stop, stopped) = channel::<()>();
-    let (steps, step) = channel();
-    let target: PathBuf = directory.clone();
-    let writer = std::thread::spawn(move || {
-        write_files(&target, &|| {
-            let _ = steps.send(());
-            stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty)
-        })
-    });
+    let mut writer = FileWriter::start(&directory);
     for round in 0..8 {
-        for _ in 0..=round {
-            step.recv().expect("a writer");
-        }
+        (0..=round).for_each(|_| writer.wait_for_file());
         served.kill();
         served.start();
     }
-    drop(stop);
-    let count = writer.join().expect("no write failed");
+    let count = writer.stop();
     assert!(count >= 8, "{count} files");
     let mut bytes = [0; 10];
     unlinked.read_exact_at(&mut bytes, 0).expect("a file without a name");

@@ -64,11 +64,11 @@ fn reap() {
 fn children() -> Vec<Pid> {
     let own = std::process::id();
     let is_child = |pid: &i32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The name in parentheses may hold anything; behind the last of them come the state and the
-        // parent.
+        // Not `stat`: reading that waits for a process that is about to run another program, and such
+        // a process may itself wait, for the server of a file that it closes.
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let parent =
-            stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
+            status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
         parent == Some(own)
     };
     let Ok(table) = fs::read_dir("/proc") else { return Vec::new() };
