@@ -17,4 +17,4 @@ if mountpoint -q -- "$directory"; then
     exit 0
 fi
 # A node must not hang for ever in the epilog when the server is gone.
-exec "$clearway" mount "$server" "$directory" --key "$key" --patience 3600
+exec "$clearway" mount "$server" "$directory" --key "$key" --server-timeout 3600

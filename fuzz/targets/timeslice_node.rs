@@ -1,4 +1,4 @@
-//! A rank that builds timeslices: whatever it is told by strangers, about contributions or about
+//! A rank that builds timeslices: whatever it is notified by strangers, about contributions or about
 //! who takes part, it never panics. `crates/clearway-proto/tests/engines/timeslice_node` has the
 //! corpus to begin with.
 

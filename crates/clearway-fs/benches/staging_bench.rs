@@ -182,7 +182,7 @@ impl StagedMount {
                 class: None,
                 rules: Vec::new(),
                 class_limit: None,
-                store_patience: Duration::from_secs(30),
+                store_timeout: Duration::from_secs(30),
                 drain_rate: None,
                 shares: None,
             },

@@ -76,7 +76,7 @@ pub struct LogOptions {
     /// nobody limits it.
     pub class_limit: Option<Class>,
     /// How long a step in the store may make no progress.
-    pub store_patience: Duration,
+    pub store_timeout: Duration,
     /// The rate at which bytes go to the store; none without a bound.
     pub drain_rate: Option<BitsPerSec>,
     /// How users share the log; none where one user may take all of it.
@@ -206,9 +206,9 @@ pub(crate) fn open_log(
     let drained = mark_store(&engine, &options.store).and_then(|()| {
         let (store, log) = (absolute(&options.store), absolute(&options.log));
         let owner = Some(engine.look(|core| core.log_id()));
-        let patience = options.store_patience;
+        let timeout = options.store_timeout;
         let rate = options.drain_rate;
-        engine.drain_into(StoreOptions { owner, patience, rate, ..StoreOptions::new(store, log) })
+        engine.drain_into(StoreOptions { owner, timeout, rate, ..StoreOptions::new(store, log) })
     });
     match drained.and_then(|()| prepare(&engine, options, is_new)) {
         Ok(()) => Ok((engine, thread)),

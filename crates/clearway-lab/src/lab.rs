@@ -36,7 +36,7 @@ pub const LAB_VARIABLE: &str = "CLEARWAY_LAB";
 pub const HOST_VARIABLE: &str = "CLEARWAY_HOST";
 
 /// How long carrier may take; it comes within a few milliseconds of the second end.
-const CARRIER_PATIENCE: Duration = Duration::from_secs(5);
+const CARRIER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The loopback interface is the first of every namespace.
 const LOOPBACK: u32 = 1;
 
@@ -437,7 +437,7 @@ impl Lab {
     }
 
     fn wait_for_carrier(&self) -> Result<(), LabError> {
-        let deadline = Instant::now() + CARRIER_PATIENCE;
+        let deadline = Instant::now() + CARRIER_TIMEOUT;
         for (node, space) in self.spaces.iter().enumerate() {
             let ports: BTreeSet<u32> = self
                 .ports()

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 /// How long ended processes may take to go; one that hangs in the kernel for longer is reported as
 /// left.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How often to look again.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -64,7 +64,7 @@ pub(crate) fn list(inodes: &BTreeSet<u64>) -> Vec<i32> {
 /// gone.
 pub(crate) fn end_all(inodes: &BTreeSet<u64>, mark: &str) -> EndedProcesses {
     let mut all = EndedProcesses::default();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let living = living(inodes, mark);
         let ours: Vec<i32> = living

@@ -457,7 +457,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bucket__a_burst_is_told_as_its_time() {
+    fn bucket__a_burst_is_reported_as_its_time() {
         // 3028 bytes at 100 Mb/s take 242.24 us: 3785 ticks of 64 ns.
         assert_eq!(TokenBucket::new(BitsPerSec::mega(100), Bytes(3028)).ticks(), 3785);
         assert_eq!(UNLIMITED.ticks(), 15_624);

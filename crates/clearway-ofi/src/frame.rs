@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn greeter__is_told_of_greetings_only() {
+    fn greeter__gets_greetings_only() {
         let hello = |rank| {
             HeaderSender { rank, session: 9 }
                 .note(Class::Bulk, ControlMessage::Hello { proof: [0; HELLO_LENGTH] })

@@ -56,12 +56,12 @@ pub struct OfiConfig {
     pub waking: WakeMethod,
     /// How long something may wait for a peer that does not take it, or does not answer, before it
     /// is given up.
-    pub patience: Nanos,
+    pub timeout: Nanos,
 }
 
 impl Default for OfiConfig {
     /// Returns the usual options: the system's library and its best provider for several hosts;
-    /// patience of half a minute, longer than a loaded rank is silent between two looks at its
+    /// timeout of half a minute, longer than a loaded rank is silent between two looks at its
     /// wire.
     fn default() -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Default for OfiConfig {
             reach: Reach::default(),
             placement: Placement::default(),
             waking: WakeMethod::default(),
-            patience: Nanos::from_millis(30_000),
+            timeout: Nanos::from_millis(30_000),
         }
     }
 }

@@ -17,7 +17,7 @@ const LOOPBACK: ProviderInterface =
     ProviderInterface::Address(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
 
 /// How long a message may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn survey__names_the_library_and_says_why_each_offer_is_not_taken() {
@@ -105,7 +105,7 @@ fn wire__two_polled_ends_talk() {
         token: None,
     };
     wires[0].post(&[send], out.heads(), &mut Vec::new());
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while Instant::now() < until {
         wires[0].look();
         let mut heard = Vec::new();

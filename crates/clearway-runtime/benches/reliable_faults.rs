@@ -72,7 +72,7 @@ fn open(
     config.segmentation = Segmentation::RealPackets;
     let ports = local.iter().map(|local| UdpPort::bind(*local)).collect::<Result<Vec<_>, _>>()?;
     // Patient: a stopped peer is not a dead one.
-    let streams = StreamConfig { patience: Nanos::from_secs(30), ..StreamConfig::new(2) };
+    let streams = StreamConfig { timeout: Nanos::from_secs(30), ..StreamConfig::new(2) };
     Ok(ReliableWire::new(UdpWire::open(ports, config)?, 2, &streams, 0)
         .map_err(|missing| missing.to_string())?)
 }

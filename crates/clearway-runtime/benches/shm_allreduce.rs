@@ -27,7 +27,7 @@ use clearway_runtime::waiting::Waitable;
 const WARM: u64 = 200;
 const COUNT: u64 = 5_000;
 /// Longest wait for a message; a peer that ended ends this process.
-const PATIENCE: Nanos = Nanos::from_secs(10);
+const TIMEOUT: Nanos = Nanos::from_secs(10);
 
 struct AllreduceEnd {
     wire: ShmWire,
@@ -74,7 +74,7 @@ impl AllreduceEnd {
 
     /// Waits for the others' numbers of allreduce `number`; returns their sum.
     fn receive(&mut self, number: u64) -> Result<u64, Box<dyn Error>> {
-        let until = self.wire.now() + PATIENCE;
+        let until = self.wire.now() + TIMEOUT;
         let (mut sum, mut missing, mut alone) = (0, self.came.len() - 1, false);
         let parity = (number % 2) as usize;
         loop {

@@ -30,7 +30,7 @@ const GROUPS: usize = 10_000;
 const WINDOW: usize = 64;
 const MESSAGES: usize = 20_000 * WINDOW;
 /// Longest wait for a message; a peer that ended ends this process.
-const PATIENCE: Nanos = Nanos::from_millis(10_000);
+const TIMEOUT: Nanos = Nanos::from_millis(10_000);
 
 /// How a process waits for a message.
 #[derive(Clone, Copy)]
@@ -66,7 +66,7 @@ impl ShmBenchEnd {
     fn receive(&mut self) -> usize {
         loop {
             if let WaitStyle::Wait = self.looking {
-                self.wire.wait(Some(self.wire.now() + PATIENCE), &[]);
+                self.wire.wait(Some(self.wire.now() + TIMEOUT), &[]);
             }
             let (mut messages, mut alone) = (0, false);
             self.wire.poll(WINDOW, &mut |arrival| match arrival {

@@ -172,9 +172,9 @@ fn to_rank(rank: Rank, class: Class, out: &mut Out<()>, head: &[u8], body: Span)
 /// Waits for a credit or for room; returns how many messages are settled: those that came, or all
 /// `sent` after silence.
 fn await_credit(wire: &mut UdpWire, sent: u64, settled: u64) -> u64 {
-    let patience = wire.now() + UNHEARD;
-    while wire.now() < patience {
-        wire.wait(Some(patience), &[]);
+    let timeout = wire.now() + UNHEARD;
+    while wire.now() < timeout {
+        wire.wait(Some(timeout), &[]);
         let (mut credit, mut room) = (0, false);
         wire.poll(BATCH, &mut |arrival| match arrival {
             Arrival::Datagram(datagram) => {
@@ -434,13 +434,13 @@ fn flood(ends: &WireBenchEnds, length: Nanos) -> WireBenchResult {
     Ok(())
 }
 
-/// Reads one datagram, spinning; `None` after `patience`.
-fn spin(socket: &UdpSocket, bytes: &mut [u8], patience: Nanos) -> Option<usize> {
+/// Reads one datagram, spinning; `None` after `timeout`.
+fn spin(socket: &UdpSocket, bytes: &mut [u8], timeout: Nanos) -> Option<usize> {
     let begin = clock::now();
     loop {
         match socket.recv(bytes) {
             Ok(length) => return Some(length),
-            Err(_) if clock::now().since(begin) >= patience => return None,
+            Err(_) if clock::now().since(begin) >= timeout => return None,
             Err(_) => {}
         }
     }

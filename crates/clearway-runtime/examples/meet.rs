@@ -52,11 +52,11 @@ impl MeetArguments {
                 "--length" => {
                     flags.length = value()?.parse().map_err(|error| format!("--length: {error}"))?
                 }
-                "--patience" => {
+                "--server-timeout" => {
                     let seconds =
-                        value()?.parse().map_err(|error| format!("--patience: {error}"))?;
-                    flags.options.patience = Duration::from_secs(seconds);
-                    flags.ssh.patience = flags.options.patience;
+                        value()?.parse().map_err(|error| format!("--server-timeout: {error}"))?;
+                    flags.options.timeout = Duration::from_secs(seconds);
+                    flags.ssh.timeout = flags.options.timeout;
                 }
                 "--pmix-library" => flags.options.pmix_library = Some(value()?.into()),
                 "--hosts" => flags.hosts = Some(value()?.into()),

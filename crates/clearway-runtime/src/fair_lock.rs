@@ -21,7 +21,7 @@ use crate::clock;
 
 /// How long a thread tries before it joins the line: as long as a step of an engine takes. Being
 /// woken in the line takes longer.
-const PATIENCE: Nanos = Nanos::from_micros(20);
+const TIMEOUT: Nanos = Nanos::from_micros(20);
 /// Looks at the lock between two looks at the clock.
 const LOOKS: u32 = 32;
 
@@ -82,7 +82,7 @@ impl<T> FairLock<T> {
                 }
                 hint::spin_loop();
             }
-            if clock::now().since(begin) >= PATIENCE {
+            if clock::now().since(begin) >= TIMEOUT {
                 break;
             }
             thread::yield_now();

@@ -33,7 +33,7 @@ pub const SOCKET: &str = "/run/munge/munge.socket.2";
 /// What credentials begin with.
 pub const PREFIX: &[u8] = b"MUNGE:";
 /// The longest wait for the daemon; it answers within milliseconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest answer taken: the longest that the daemon itself takes.
 const ANSWER_MAX: usize = 1 << 20;
 
@@ -191,9 +191,9 @@ impl MungeDaemon {
     /// Sends one question and returns its answer.
     fn request(&self, kind: u8, body: &[u8], expected: u8) -> Result<Vec<u8>, MungeError> {
         let talk = || {
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             let daemon = self.connect()?;
-            daemon.set_write_timeout(Some(PATIENCE))?;
+            daemon.set_write_timeout(Some(TIMEOUT))?;
             send_all(&daemon, &[&header(kind, body.len())[..], body].concat())?;
             let (mut answer, mut part) = (Vec::new(), [0; 4096]);
             while answer.len() < HEADER + ANSWER_MAX {

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn parsers__what_is_not_told_is_absent() {
+    fn parsers__what_is_not_reported_is_absent() {
         for text in ["", "\n", "x y z w v\n", "some avg10=0.00\n", "cpu  x\n", "1 -2 3 -4/5\n"] {
             assert_eq!((run_delay(text), running_tasks(text)), (None, None), "{text:?}");
             assert_eq!(
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn own_waits__are_told_when_due_each_stretch_once() {
+    fn own_waits__are_reported_when_due_each_stretch_once() {
         let begin = LocalNs(1_000);
         let mut waits = WaitSampler::new(begin);
         if waits.waited.is_none() {

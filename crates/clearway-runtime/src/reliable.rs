@@ -11,7 +11,7 @@ use clearway_proto::wire::Wire;
 use crate::waiting::{Rest, WaitSource, Waitable, Wake, WakeDescriptors, WakeReason};
 
 /// Returns how long until the next poll is wanted though nothing arrives.
-fn patience<W: Wire>(wire: &ReliableWire<W>) -> Option<Nanos> {
+fn until_due<W: Wire>(wire: &ReliableWire<W>) -> Option<Nanos> {
     if wire.has_arrivals() {
         return Some(Nanos::ZERO);
     }
@@ -30,8 +30,8 @@ impl<W: Wire + Wake> Wake for ReliableWire<W> {
 
 impl<W: Wire + WaitSource> WaitSource for ReliableWire<W> {
     fn poll_ready(&mut self, timeout: Option<Nanos>, extra: &[BorrowedFd<'_>]) -> WakeReason {
-        let patience = patience(self);
-        let timeout = [timeout, patience].into_iter().flatten().min();
+        let until_due = until_due(self);
+        let timeout = [timeout, until_due].into_iter().flatten().min();
         let woken = self.below_mut().poll_ready(timeout, extra);
         WakeReason::new(woken.wire || is_due(self), woken.extra_set())
     }
@@ -47,5 +47,5 @@ impl<W: Waitable> Waitable for ReliableWire<W> {
 }
 
 fn is_due<W: Wire>(wire: &ReliableWire<W>) -> bool {
-    patience(wire) == Some(Nanos::ZERO)
+    until_due(wire) == Some(Nanos::ZERO)
 }

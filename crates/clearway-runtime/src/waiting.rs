@@ -291,14 +291,14 @@ impl Pause {
     ) -> WakeReason {
         let begin = clock::now();
         let may_yield = self.yields_from.is_some_and(|from| from <= begin);
-        let (patience, between) = match self.waiting {
+        let (spin_for, between) = match self.waiting {
             Waiting::Spin => (Nanos::MAX, PollGap::Spin),
             Waiting::Adaptive if self.processors.free(begin) => (SPIN_MAX, PollGap::Spin),
             Waiting::Adaptive if may_yield => (SPIN_MAX, PollGap::Yield),
             Waiting::Adaptive | Waiting::Sleep => (Nanos::ZERO, PollGap::Spin),
         };
         let mut now = begin;
-        while until.is_none_or(|until| now < until) && now.since(begin) < patience {
+        while until.is_none_or(|until| now < until) && now.since(begin) < spin_for {
             let woken = self.look(source, now, extra);
             if woken.any() {
                 return woken;
@@ -400,7 +400,7 @@ pub(crate) mod asleep {
 
     const MESSAGES: usize = 300;
     /// A rest that takes so long has missed its message.
-    const PATIENCE: Nanos = Nanos::from_secs(20);
+    const TIMEOUT: Nanos = Nanos::from_secs(20);
 
     /// Asserts that a thread that sleeps on the descriptor of `receiver`, rank 1, without holding
     /// it, wakes for each message of `sender`, and that others can use the wire meanwhile.
@@ -422,7 +422,7 @@ pub(crate) mod asleep {
                     };
                     received.fetch_add(messages, Ordering::AcqRel);
                     if rest == Rest::Descriptor {
-                        let woken = descriptors.sleep(PATIENCE, &[]);
+                        let woken = descriptors.sleep(TIMEOUT, &[]);
                         assert!(woken.wire, "slept through a message");
                     }
                 }

@@ -180,8 +180,8 @@ fn allocate(
     }
     let missing = end.map_or(0, |end| end - job.heap().committed);
     let (mut all_had, mut most) = (true, 0);
-    let told = [u64::from(taken.is_ok()), missing as u64];
-    Gathering::new(job, Team::WORLD)?.exchange(&told, |_, words| {
+    let shared = [u64::from(taken.is_ok()), missing as u64];
+    Gathering::new(job, Team::WORLD)?.exchange(&shared, |_, words| {
         all_had &= words[0].load(Ordering::Relaxed) == 1;
         most = most.max(words[1].load(Ordering::Relaxed) as usize);
     });

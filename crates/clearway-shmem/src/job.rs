@@ -51,7 +51,7 @@ const GRACE: Duration = Duration::from_millis(400);
 const MET_OTHERS: &str = "left the program while other PEs were in a barrier or another collective; \
      all PEs have to make the same collective calls before shmem_finalize or their end";
 /// How long PEs wait for each other in `shmem_init`.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The job, after `shmem_init`.
 static JOB: OnceLock<Job> = OnceLock::new();
@@ -357,7 +357,7 @@ fn begin(level: i32) -> Result<(), String> {
         _ => Err("SHMEM_STATICS is private".to_owned()),
     };
     let options =
-        JoinOptions { ending: JobEndAction::AtOnce, patience: PATIENCE, ..JoinOptions::default() };
+        JoinOptions { ending: JobEndAction::AtOnce, timeout: TIMEOUT, ..JoinOptions::default() };
     let mut joined = launch::join(&options).map_err(|error| error.to_string())?;
     let (me, pes) = (joined.rank().index(), joined.size() as usize);
     let met = settings.and_then(|settings| meet(&mut joined, shared, settings));
@@ -423,7 +423,7 @@ fn meet(
         owners: pes,
         heap,
         statics: shared,
-        patience: PATIENCE,
+        timeout: TIMEOUT,
     };
     let near = Near::open(entrance, cards.0[near_pes[0]].entrance, &config).map_err(said)?;
     let wire = far::open(joined, &cards, &settings)?;

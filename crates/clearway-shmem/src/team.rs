@@ -330,10 +330,10 @@ impl Agreement<'_> {
         let claimed = slot.filter(|slot| claim(self.job, *slot));
         let origin =
             claimed.zip(self.wanted).map(|(slot, members)| origin_of(self.job, slot, members));
-        let told = claimed.map_or(NONE, |slot| slot as u64);
+        let shared = claimed.map_or(NONE, |slot| slot as u64);
         let mut agreed = claimed.is_some();
-        self.parent.exchange(&[told], |index, words| {
-            agreed &= !self.is_wanted(index) || words[0].load(Ordering::Relaxed) == told;
+        self.parent.exchange(&[shared], |index, words| {
+            agreed &= !self.is_wanted(index) || words[0].load(Ordering::Relaxed) == shared;
         });
         if let (Some(slot), Some(members), Some(origin)) = (claimed, self.wanted, origin) {
             if agreed {

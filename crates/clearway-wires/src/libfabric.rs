@@ -20,13 +20,13 @@ pub struct Libfabric {
     wire: OfiWire,
     pause: Pause,
     /// The user knows that somebody was turned away.
-    told: bool,
+    reported: bool,
 }
 
 impl Libfabric {
     /// Waits for `wire` as `waiting` says.
     pub fn new(wire: OfiWire, waiting: Waiting) -> Self {
-        Self { wire, pause: Pause::new(waiting), told: false }
+        Self { wire, pause: Pause::new(waiting), reported: false }
     }
 }
 
@@ -101,10 +101,10 @@ impl Wire for Libfabric {
 
     fn poll(&mut self, limit: usize, sink: &mut dyn FnMut(Arrival<'_>)) -> usize {
         let given = self.wire.poll(limit, sink);
-        if !self.told
+        if !self.reported
             && let Some(refusal) = self.wire.refusal()
         {
-            self.told = true;
+            self.reported = true;
             eprintln!("clearway: rank {}: {refusal}", self.rank());
         }
         given

@@ -22,7 +22,7 @@ const LENGTH: usize = 64;
 /// Turns of a run, which takes less than a second.
 const TURNS: usize = 10_000;
 /// Longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the far end writes when its socket is there.
 pub(super) const READY: &str = "ready";
@@ -55,7 +55,7 @@ impl Plain {
                 Ok(0) => break,
                 Ok(some) => filled += some,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    ensure!(begun.elapsed() < PATIENCE, "no answer");
+                    ensure!(begun.elapsed() < TIMEOUT, "no answer");
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -78,7 +78,7 @@ pub(super) fn answer(wire: &str, at: IpAddr) -> Result<()> {
     } else {
         let socket = UdpSocket::bind((at, PORT))?;
         println!("{READY}");
-        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
         let (_, from) = socket.peek_from(&mut [0; LENGTH])?;
         socket.connect(from)?;
         socket.set_nonblocking(true)?;

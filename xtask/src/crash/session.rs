@@ -30,7 +30,7 @@ const WRITERS: usize = 3;
 /// How often a kill looks whether its time has come, and a mount whether it is there.
 const LOOK_EVERY: Duration = Duration::from_micros(300);
 /// The longest that a mount may take to begin or end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The programs of a trial.
 #[derive(Clone, Debug)]
@@ -120,7 +120,7 @@ impl TrialPlace {
         command.args(["--memory", "32MiB", "--local", &places]).arg(&self.mount);
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = MountProcess(command.spawn().context("cannot start the mount")?);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !is_mounted(&self.mount)? {
             if child.0.try_wait()?.is_some() {
                 bail!("no mount: {}", child.said());

@@ -36,8 +36,8 @@ const SMALL: &str = "size=6m";
 const LONGEST_OLDER_SMALL: u64 = LONGEST / 16;
 /// How often the watcher looks.
 const WATCH_EVERY: Duration = Duration::from_millis(3);
-/// The longest that a cast may take: longer than the patience of all that it waits for.
-const PATIENCE: Duration = Duration::from_secs(150);
+/// The longest that a cast may take: longer than the timeout of all that it waits for.
+const TIMEOUT: Duration = Duration::from_secs(150);
 
 /// Something that happens in the middle of a cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -371,7 +371,7 @@ fn stopped(process: u32, pause: Duration) -> Result<()> {
 
 /// Waits for the end of a cast.
 fn wait(cast: &mut Child) -> Result<()> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     while cast.try_wait()?.is_none() {
         if Instant::now() > until {
             cast.kill()?;

@@ -62,12 +62,12 @@ enum ConnectionEnd {
 }
 
 /// Keeps a mount connected, until everything is answered after [`RemoteFiles::finish`], or the server
-/// has been away for `patience`: then all requests fail. Without `patience` it waits for ever.
+/// has been away for `timeout`: then all requests fail. Without `timeout` it waits for ever.
 pub(super) fn keep_connected(
     files: &Arc<RemoteFiles>,
     mut connector: Box<dyn ServerConnector>,
     first: ServerConnection,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 ) {
     let log = first.log;
     let mut connection = first;
@@ -95,7 +95,7 @@ pub(super) fn keep_connected(
                 ),
                 Err(why) => why,
             };
-            let given_up = patience.filter(is_over);
+            let given_up = timeout.filter(is_over);
             match (refused, given_up) {
                 (ConnectError::Never(why), _) => {
                     (files.report)(&format!("{why}; all requests fail from now on"));

@@ -30,7 +30,7 @@ pub struct RemoteMountOptions {
     /// Bytes of writes that may wait for the server.
     pub memory: u64,
     /// How long requests wait for a server that is away; for ever without one.
-    pub patience: Option<Duration>,
+    pub timeout: Option<Duration>,
 }
 
 /// A mount of a server's files.
@@ -70,8 +70,8 @@ impl RemoteMounted {
         let files = RemoteFiles::new(options.memory, Arc::clone(reporter))?;
         let kept = Arc::clone(&files);
         let thread = std::thread::Builder::new().name("staging-server".into());
-        let patience = options.patience;
-        let thread = thread.spawn(move || keep_connected(&kept, connector, first, patience));
+        let timeout = options.timeout;
+        let thread = thread.spawn(move || keep_connected(&kept, connector, first, timeout));
         let thread = thread.map_err(FsError::system("start a thread"))?;
         let outcome = root_of(&files, &options.tree).and_then(|root| {
             let directory = absolute(&options.directory);

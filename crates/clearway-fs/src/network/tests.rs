@@ -39,7 +39,7 @@ fn wire_pair() -> [TestWire; 2] {
     let bind = || UdpPort::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let ports = [bind(), bind()];
     let peers: Vec<SocketAddrV4> = ports.iter().map(UdpPort::address).collect();
-    let streams = StreamConfig { patience: Nanos::from_secs(2), ..StreamConfig::new(2) };
+    let streams = StreamConfig { timeout: Nanos::from_secs(2), ..StreamConfig::new(2) };
     let mut rank = 0;
     ports.map(|port| {
         let mut config = UdpConfig::new(Rank(rank), 7, peers.clone());
@@ -89,7 +89,7 @@ impl TestService {
             class: self.pace.map(|_| Class::Bulk),
             rules: Vec::new(),
             class_limit: None,
-            store_patience: Duration::from_secs(30),
+            store_timeout: Duration::from_secs(30),
             drain_rate: None,
             shares: None,
         }
@@ -165,14 +165,14 @@ struct TestClient {
 
 impl TestClient {
     fn new(service: &Arc<TestService>, drawn: u32, user: User) -> Self {
-        Self::with_patience(service, drawn, user, None)
+        Self::with_timeout(service, drawn, user, None)
     }
 
-    fn with_patience(
+    fn with_timeout(
         service: &Arc<TestService>,
         drawn: u32,
         user: User,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Self {
         let client = ClientName::new(user.uid(), drawn);
         let mut connector = TestConnector { service: Arc::clone(service), client, user };
@@ -180,7 +180,7 @@ impl TestClient {
         let Ok(first) = connector.connect() else { panic!("no server") };
         let kept = Arc::clone(&files);
         let connector = Box::new(connector);
-        let thread = std::thread::spawn(move || keep_connected(&kept, connector, first, patience));
+        let thread = std::thread::spawn(move || keep_connected(&kept, connector, first, timeout));
         Self { files, thread: Some(thread) }
     }
 
@@ -409,8 +409,8 @@ fn client__a_server_that_starts_again_loses_nothing_and_doubles_nothing() {
 #[test]
 fn client__a_server_that_stays_away_for_too_long_fails_all_requests() {
     let service = TestService::new();
-    let patience = Some(Duration::ZERO);
-    let client = TestClient::with_patience(&service, 5, User::Host, patience);
+    let timeout = Some(Duration::ZERO);
+    let client = TestClient::with_timeout(&service, 5, User::Host, timeout);
     let inode = client.create(InodeId::ROOT, "kept");
     client.write(inode, 0, b"durable");
     assert_eq!(client.sync(inode), Ok(()));

@@ -25,7 +25,7 @@ use super::frame::{ChildPlaces, StepNews, TASK_MAX, news_frame, parse_task, read
 use super::place::file_type;
 use super::steps::StepRunner;
 
-/// How often progress is worth a frame: often enough for any patience in seconds.
+/// How often progress is worth a frame: often enough for any timeout in seconds.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
 /// The exit status of a process that a panic ends.

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 const SYNC_BYTES: u64 = 1 << 20;
 /// Syncs in a second at the full rate.
 const SYNCS_A_SECOND: u64 = 4;
-/// The longest time without a sign of progress: much less than any patience.
+/// The longest time without a sign of progress: much less than any timeout.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 /// Bytes of a turn: a long piece must not wait until short ones leave it a full bucket.
 const TURN_BYTES: u64 = 64 << 10;

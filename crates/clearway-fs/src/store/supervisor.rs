@@ -240,8 +240,8 @@ impl WorkingChild {
     }
 
     /// Returns when a step has made no progress for too long.
-    fn deadline(&self, patience: Duration) -> Option<Instant> {
-        self.steps.values().min().map(|last| *last + patience)
+    fn deadline(&self, timeout: Duration) -> Option<Instant> {
+        self.steps.values().min().map(|last| *last + timeout)
     }
 
     /// Ends the process and its steps.
@@ -335,7 +335,7 @@ impl Supervisor {
                 if let Some(errors) = &child.errors {
                     descriptors.push(PollFd::new(errors, PollFlags::IN));
                 }
-                let deadline = child.deadline(self.options.patience);
+                let deadline = child.deadline(self.options.timeout);
                 timeout = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             }
             ChildState::GivenUp { ended: Some(ended), .. } => {
@@ -354,7 +354,7 @@ impl Supervisor {
         // A child that ends has written its reason before.
         child.receive_errors(&self.desk);
         let now = Instant::now();
-        let is_stuck = child.deadline(self.options.patience).is_some_and(|at| at <= now);
+        let is_stuck = child.deadline(self.options.timeout).is_some_and(|at| at <= now);
         let end = match heard {
             Err(_) => StepEnd::Failed(Fault::Io),
             Ok(()) if is_stuck => StepEnd::Stuck,
@@ -378,8 +378,8 @@ impl Supervisor {
         };
         for _ in 0..2 {
             if let Some(ended) = &ended {
-                let patience = self.options.patience.min(END_MAX);
-                wait(&mut [PollFd::new(ended, PollFlags::IN)], Some(patience));
+                let timeout = self.options.timeout.min(END_MAX);
+                wait(&mut [PollFd::new(ended, PollFlags::IN)], Some(timeout));
             }
             if !matches!(process.try_wait(), Ok(None)) {
                 return;

@@ -23,7 +23,7 @@ use crate::FsError;
 const STEPS: usize = 8;
 /// How long a step may make no progress: a disk that is busy with other writers needs some seconds
 /// for a sync.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a worker works on, and how.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct StoreOptions {
     /// Steps that are done at a time.
     pub steps: usize,
     /// How long a step may make no progress.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// The program that calls [`super::serve`].
     pub program: PathBuf,
     /// Its arguments.
@@ -55,8 +55,8 @@ impl StoreOptions {
         // Unlike its path, this is the same program after an upgrade too.
         let program = "/proc/self/exe".into();
         let arguments = ARGUMENTS.iter().map(OsString::from).collect();
-        let (steps, patience, owner) = (STEPS, PATIENCE, None);
-        Self { store, log, steps, patience, program, arguments, owner, rate: None }
+        let (steps, timeout, owner) = (STEPS, TIMEOUT, None);
+        Self { store, log, steps, timeout, program, arguments, owner, rate: None }
     }
 }
 

@@ -44,7 +44,7 @@ use state::StateDirectory;
 const READY: &str = "ready";
 /// How long a killed keeper may take to go; freeing a large lab is the kernel's work and may take a
 /// moment.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A lab as [`status`] sees it.
 #[derive(Clone, Debug, Serialize)]
@@ -105,8 +105,8 @@ pub fn run(name: &LabName, spec: &LabSpec, mut ready: impl Write) -> Result<Infa
     let lab = keep(name, spec).inspect_err(|error| {
         let _ = writeln!(ready, "{error}");
     })?;
-    let told = writeln!(ready, "{READY}").and_then(|()| ready.flush());
-    told.map_err(|error| {
+    let reported = writeln!(ready, "{READY}").and_then(|()| ready.flush());
+    reported.map_err(|error| {
         LabError::Keeper(format!("nobody waits for the lab {}: {error}", lab.name()))
     })?;
     loop {
@@ -210,7 +210,7 @@ pub fn down(name: &LabName) -> Result<RemovalResult, LabError> {
 }
 
 fn end_keeper(state: &KeptLab) -> Result<(), LabError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let pid = state.keeper.pid;
     let stuck = |why: String| {
         LabError::Keeper(format!("the keeper of the lab {} (process {pid}) {why}", state.name))

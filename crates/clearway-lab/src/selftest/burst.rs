@@ -158,7 +158,7 @@ fn listen(receiver: &UdpSocket, most: usize, round: u32) -> io::Result<ReceivedC
         ReceivedCounts { arrived: Vec::with_capacity(most), last: None, waited: Nanos::ZERO };
     let mut packet = [0u8; PAYLOAD + 1];
     // The sender may be late on a busy machine: the first packets get several periods of silence.
-    let mut patience = 20;
+    let mut timeout = 20;
     while heard.arrived.len() < most {
         let length = match receiver.recv(&mut packet) {
             Ok(length) => length,
@@ -166,8 +166,8 @@ fn listen(receiver: &UdpSocket, most: usize, round: u32) -> io::Result<ReceivedC
             Err(error)
                 if [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut].contains(&error.kind()) =>
             {
-                patience -= 1;
-                if heard.last.is_some() || patience == 0 {
+                timeout -= 1;
+                if heard.last.is_some() || timeout == 0 {
                     break;
                 }
                 continue;

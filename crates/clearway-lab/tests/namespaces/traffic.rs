@@ -13,7 +13,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 pub(crate) const PORT: u16 = 7000;
 pub(crate) const RATE: BitsPerSec = BitsPerSec::mega(100);
 /// Far more than any exchange takes; only a test that fails waits for it.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) fn up(name: &str, topology: Topology) -> Lab {
     Lab::up(&name.parse().unwrap(), &LabSpec::new(topology)).unwrap()
@@ -40,7 +40,7 @@ fn bound(lab: &Lab, host: u32, port: u16) -> UdpSocket {
         .in_host(Rank(host), || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)))
         .unwrap()
         .unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     socket
 }
 

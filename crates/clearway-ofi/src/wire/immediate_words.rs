@@ -91,14 +91,14 @@ impl OfiWire {
         let words = self.peers.words(to, lane);
         words.bytes = 0;
         let next = words.tickets.len().min(WORDS_MAX);
-        let mut told = [(0, NOTHING); WORDS_MAX];
+        let mut arrived = [(0, NOTHING); WORDS_MAX];
         let mut count = 0;
         for ticket in words.tickets.drain(..next) {
             // What was given up meanwhile says nothing.
             if let Some(SlotWork::Write { from, into, immediate, .. }) =
                 self.slots.named(ticket, to).map(|slot| self.slots.get(slot).work)
             {
-                told[count] = (ticket, ImmediateWord { into, length: from.length, immediate });
+                arrived[count] = (ticket, ImmediateWord { into, length: from.length, immediate });
                 count += 1;
             }
         }
@@ -110,13 +110,13 @@ impl OfiWire {
         let message = self.sender(to).words(
             class,
             self.slots.ticket(slot),
-            told[..count].iter().map(|told| told.1),
+            arrived[..count].iter().map(|arrived| arrived.1),
         );
         let (bytes, length) = (message.bytes(), message.bytes().len());
         let start = layout::staging(slot, 0).offset;
         if let Some(staging) = self.device.bytes_mut(STAGING) {
             staging[start..start + length].copy_from_slice(bytes);
-            for (index, (ticket, _)) in told[..count].iter().enumerate() {
+            for (index, (ticket, _)) in arrived[..count].iter().enumerate() {
                 let at = start + WORDS_LENGTH_MAX + 8 * index;
                 staging[at..at + 8].copy_from_slice(&ticket.to_le_bytes());
             }
@@ -137,8 +137,8 @@ impl OfiWire {
     /// Ends the writes of a message of words, which the peer answered.
     pub(super) fn words_answered(&mut self, from: Rank, ticket: u64, at: LocalNs) {
         let slot = self.slots.named(ticket, from);
-        let told = slot.map(|slot| (slot, *self.slots.get(slot)));
-        let Some((slot, entry)) = told else {
+        let arrived = slot.map(|slot| (slot, *self.slots.get(slot)));
+        let Some((slot, entry)) = arrived else {
             self.counters.strangers += 1;
             return;
         };

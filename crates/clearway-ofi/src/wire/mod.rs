@@ -152,7 +152,7 @@ pub struct OfiWire {
     /// Slots that wait for a peer's answer.
     waiting: usize,
     looked: LocalNs,
-    patience: Nanos,
+    timeout: Nanos,
     ordered: bool,
     /// Messages up to this length leave without a completion.
     inject_max: usize,
@@ -219,7 +219,7 @@ impl OfiWire {
             marked: MarkedSockets::default(),
             waiting: 0,
             looked: now(),
-            patience: config.patience,
+            timeout: config.timeout,
             ordered,
             inject_max: facts.inject_size,
             native_atomics,

@@ -406,18 +406,18 @@ impl OfiWire {
         self.peers.link(to, lane).queued -= 1;
     }
 
-    /// Gives up what has waited for its peer longer than the patience allows. Looks four times in
+    /// Gives up what has waited for its peer longer than the timeout allows. Looks four times in
     /// that time.
     fn expire(&mut self) {
         let now = now();
-        if now.since(self.looked) < Nanos(self.patience.0 / 4) {
+        if now.since(self.looked) < Nanos(self.timeout.0 / 4) {
             return;
         }
         self.looked = now;
         for slot in 0..self.slots.count() {
             let entry = *self.slots.get(slot);
             let waits = entry.work != SlotWork::Free && entry.stage != SlotStage::Provider;
-            if !waits || now.since(entry.since) < self.patience {
+            if !waits || now.since(entry.since) < self.timeout {
                 continue;
             }
             if entry.stage == SlotStage::Queued {

@@ -198,11 +198,11 @@ enum SeenArrival {
 
 /// How long a test waits for an arrival: connecting takes a while, and another program may have the
 /// processor.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Turns at the wires until a test gives up.
 fn turns() -> impl Iterator<Item = ()> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     std::iter::from_fn(move || (Instant::now() < until).then_some(()))
 }
 
@@ -396,7 +396,7 @@ fn write__that_nobody_answers_is_flushed_once_and_a_late_answer_changes_nothing(
         let into = RemoteSpan { region: target, offset: 0 };
         job.write(from, into, Token(1));
         assert_eq!(job.await_one(0), SeenArrival::Done(Token(1), Status::Complete, 0), "{name}");
-        job.wires[0].patience = Nanos(1);
+        job.wires[0].timeout = Nanos(1);
         for i in 2..10 {
             job.write(from, into, Token(i));
         }
@@ -408,7 +408,7 @@ fn write__that_nobody_answers_is_flushed_once_and_a_late_answer_changes_nothing(
             (2..10).all(|i| ended.contains(&SeenArrival::Done(Token(i), Status::Flushed, 0))),
             "{name}: {ended:?}"
         );
-        job.wires[0].patience = Nanos::from_secs(30);
+        job.wires[0].timeout = Nanos::from_secs(30);
         job.write(from, into, Token(10));
         let mut ended = Vec::new();
         for () in turns() {
@@ -657,7 +657,7 @@ fn rest__the_descriptor_wakes_for_a_message() {
 #[test]
 fn expire__what_waits_for_a_silent_peer_is_given_up() {
     with_each(&|config, name| {
-        let mut job = pair(&OfiConfig { patience: Nanos(1), ..config.clone() });
+        let mut job = pair(&OfiConfig { timeout: Nanos(1), ..config.clone() });
         let gone = job.wires.pop();
         // The peer lives, but does nothing: neither greetings nor questions are answered.
         job.send(0, 1, Class::Bulk, b"hello?", Some(Token(1)));
@@ -848,7 +848,7 @@ fn open__lists_that_cannot_work_are_one_sentence() {
 #[test]
 fn send__what_goes_to_a_peer_that_is_gone_ends_and_others_are_still_reached() {
     with_each(&|config, name| {
-        let patience = Nanos::from_millis(500);
+        let timeout = Nanos::from_millis(500);
         if config.wanted != ProviderChoice::Named("tcp".into()) {
             eprintln!(
                 "skipped: a peer that is gone: {name} does not bear it; see the sources in provider.rs"
@@ -856,7 +856,7 @@ fn send__what_goes_to_a_peer_that_is_gone_ends_and_others_are_still_reached() {
             return;
         }
         let mut job =
-            Loopback::new(3, &OfiConfig { patience, ..config.clone() }).expect("open wires");
+            Loopback::new(3, &OfiConfig { timeout, ..config.clone() }).expect("open wires");
         for to in [1, 2] {
             job.send(0, to, Class::Bulk, b"hello", None);
             job.await_one(to as usize);

@@ -35,9 +35,9 @@ pub(super) struct ChildReports {
     /// Time from a poll to its answer.
     trip: Option<Smoothed>,
     /// The root's own, for those to whom nobody reports.
-    told: Option<Nanos>,
+    given_trip: Option<Nanos>,
     /// How long a child may be silent before the others go on without it.
-    patience: Option<Nanos>,
+    timeout: Option<Nanos>,
 }
 
 /// Returns whether poll `a` is later than poll `b`.
@@ -47,14 +47,14 @@ pub(super) const fn is_later(a: u16, b: u16) -> bool {
 }
 
 impl ChildReports {
-    pub(super) const fn new(patience: Option<Nanos>) -> Self {
+    pub(super) const fn new(timeout: Option<Nanos>) -> Self {
         Self {
             children: Vec::new(),
             polls: [(0, LocalNs(0)); POLLS],
             poll: 0,
             trip: None,
-            told: None,
-            patience,
+            given_trip: None,
+            timeout,
         }
     }
 
@@ -127,7 +127,7 @@ impl ChildReports {
 
     /// Records how long a round trip is, as the root says.
     pub(super) fn record_trip(&mut self, trip: Nanos) {
-        self.told = Some(trip);
+        self.given_trip = Some(trip);
     }
 
     /// Returns whether all have answered the last poll.
@@ -164,7 +164,7 @@ impl ChildReports {
         now: LocalNs,
     ) -> Option<ProgressReport> {
         let parked =
-            |child: &Child| self.patience.is_some_and(|patience| now.since(child.heard) > patience);
+            |child: &Child| self.timeout.is_some_and(|timeout| now.since(child.heard) > timeout);
         let below = self.children.iter().filter_map(|child| {
             let report = child.report?;
             Some(if parked(child) {
@@ -192,7 +192,7 @@ impl ChildReports {
 
     /// Returns a round trip to those below.
     pub(super) fn trip(&self) -> Nanos {
-        self.trip.map(|trip| trip.mean).or(self.told).unwrap_or(FIRST_TRIP).max(SHORTEST_TRIP)
+        self.trip.map(|trip| trip.mean).or(self.given_trip).unwrap_or(FIRST_TRIP).max(SHORTEST_TRIP)
     }
 
     /// Returns how long an answer may take (RFC 6298 with a floor for local networks).

@@ -32,18 +32,18 @@ struct GroupReceipt {
 impl GroupReceipt {
     /// Says whether members do not hear the group, of which they heard `least` at the least and
     /// perhaps all of `sent`, and of which `polled` had left when they were asked: who is only slow
-    /// hears something of it within `patience`.
+    /// hears something of it within `timeout`.
     fn are_deaf(
         &mut self,
         least: u32,
         [polled, sent]: [u32; 2],
-        patience: Nanos,
+        timeout: Nanos,
         now: LocalNs,
     ) -> bool {
         if least > self.least {
             *self = Self { least, left: sent, since: now };
         }
-        polled.saturating_sub(self.left) >= UNHEARD && now.since(self.since) >= patience
+        polled.saturating_sub(self.left) >= UNHEARD && now.since(self.since) >= timeout
     }
 }
 
@@ -81,7 +81,7 @@ impl MulticastProbe {
         &mut self,
         (all, leaf): (u32, Option<u32>),
         sent: Option<u32>,
-        patience: Nanos,
+        timeout: Nanos,
         now: LocalNs,
     ) -> MulticastScope {
         if sent.is_some() && self.polled.saturating_sub(self.leaf.left) < UNHEARD {
@@ -89,8 +89,8 @@ impl MulticastProbe {
             self.leaf.since = now;
         }
         let left = [self.polled, sent.unwrap_or(self.polled)];
-        let is_leaf_deaf = leaf.is_none_or(|leaf| self.leaf.are_deaf(leaf, left, patience, now));
-        match self.all.are_deaf(all, left, patience, now) {
+        let is_leaf_deaf = leaf.is_none_or(|leaf| self.leaf.are_deaf(leaf, left, timeout, now));
+        match self.all.are_deaf(all, left, timeout, now) {
             false => MulticastScope::All,
             true if is_leaf_deaf => MulticastScope::None,
             true => MulticastScope::Leaf,

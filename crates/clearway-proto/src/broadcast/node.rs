@@ -42,8 +42,8 @@ impl BroadcastNode {
         let place = |rank: Rank| config.members.iter().position(|member| member.rank == rank);
         let (me, root) = (place(config.rank), place(config.root));
         let view = View::first(config.members.len(), root.unwrap_or_default() as u16);
-        let patience = match config.slow_receivers {
-            SlowReceivers::Park(patience) => Some(patience),
+        let timeout = match config.slow_receivers {
+            SlowReceivers::Park(timeout) => Some(timeout),
             SlowReceivers::Wait | SlowReceivers::Evict(_) => None,
         };
         let history = config.history.max(config.window);
@@ -65,11 +65,11 @@ impl BroadcastNode {
             holding: ReceiveWindow::new(history),
             objects: Objects::new(config.symbol.max(1)),
             outgoing: TransmitQueues::new(first_rate),
-            reports: ChildReports::new(patience),
+            reports: ChildReports::new(timeout),
             polls: None,
             edge: 0,
             aborted: NEVER,
-            end_told: false,
+            end_reported: false,
             shorts_stable: 0,
             to_group: 0,
             record: BroadcastRecord::default(),

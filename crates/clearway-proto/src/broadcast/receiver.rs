@@ -50,7 +50,7 @@ pub(super) struct Receiver {
     announced: u32,
     /// The next object to be told, how many before it were short messages, and how many up to each
     /// of the last objects.
-    told: u32,
+    reported: u32,
     shorts: u32,
     shorts_at: Vec<(u32, u32)>,
     asking: RepairRequests,
@@ -69,7 +69,7 @@ impl Receiver {
             places: vec![None; OPEN_MAX as usize],
             given: 0,
             announced: 0,
-            told: 0,
+            reported: 0,
             shorts: 0,
             shorts_at: vec![(0, 0); OPEN_MAX as usize],
             asking: RepairRequests::new(now),
@@ -234,18 +234,18 @@ impl Receiver {
     }
 
     fn notify(&mut self, state: &MemberState, out: &mut Out<BroadcastEvent>) {
-        while self.told < state.aborted
-            && let Some(object) = state.objects.get(self.told)
+        while self.reported < state.aborted
+            && let Some(object) = state.objects.get(self.reported)
             && object.end(state.config.symbol) <= state.holding.received()
             && let Some(at) = object.at
         {
             out.notify(BroadcastEvent::Received {
-                object: self.told,
+                object: self.reported,
                 at: Span { length: object.length as u32, ..at },
             });
             self.shorts += u32::from(matches!(object.size, Size::Short(_)));
-            self.shorts_at[(self.told % OPEN_MAX) as usize] = (self.told, self.shorts);
-            self.told += 1;
+            self.shorts_at[(self.reported % OPEN_MAX) as usize] = (self.reported, self.shorts);
+            self.reported += 1;
         }
     }
 
@@ -337,8 +337,8 @@ impl Receiver {
 
     /// Frees the slots of this message and of all before it: the application has taken them.
     pub(super) fn release(&mut self, state: &MemberState, now: LocalNs, object: u32) {
-        let (told, shorts) = self.shorts_at[(object % OPEN_MAX) as usize];
-        if told == object && object < self.told {
+        let (reported, shorts) = self.shorts_at[(object % OPEN_MAX) as usize];
+        if reported == object && object < self.reported {
             self.released = self.released.max(shorts);
             self.reporting.freed(state, self.credit(state), now);
         }
@@ -457,7 +457,7 @@ impl Receiver {
                 state.links.after == Some(place) || state.links.children.contains(&place)
             }
         };
-        let patience = state.patience();
+        let timeout = state.repair_timeout();
         for need in needs.iter().filter(|need| state.holding.is_inside(need.block)) {
             let held = state.holding.held(need.block);
             let missing = if hands_on { need.missing } else { need.missing & held };
@@ -466,7 +466,7 @@ impl Receiver {
             } else {
                 !held | state.turned(need.block)
             };
-            state.outgoing.repair(line, BlockNack { missing, ..need }, fresh, now, patience);
+            state.outgoing.repair(line, BlockNack { missing, ..need }, fresh, now, timeout);
         }
     }
 

@@ -214,8 +214,8 @@ impl RepairRequests {
     ) {
         let received = state.holding.received();
         // As long as the first gap moves, what was asked for is on its way.
-        let patience = self.allowance.patience(state.patience());
-        if received < self.asked && now.since(self.asked_at.max(self.moved_at)) > patience {
+        let timeout = self.allowance.timeout(state.repair_timeout());
+        if received < self.asked && now.since(self.asked_at.max(self.moved_at)) > timeout {
             self.allowance.lost(missing_below(state, self.asked));
             let is_stuck = now.since(self.moved_at) > state.reports.time_out().times(STUCK);
             let whom = if state.is_fed_by_group() || is_stuck {

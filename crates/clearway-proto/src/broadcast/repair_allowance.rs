@@ -19,7 +19,7 @@ const FIRST: u32 = BLOCK as u32;
 const LEAST: u32 = 2;
 /// What the messages of one question can name.
 const MOST: u32 = 40 * BLOCK as u32;
-/// Doublings of the patience: 64 times.
+/// Doublings of the timeout: 64 times.
 const DOUBLINGS: u32 = 6;
 
 /// How many symbols may be asked for.
@@ -41,9 +41,9 @@ impl RepairAllowance {
         self.most.saturating_sub(under_way)
     }
 
-    /// Returns `patience`, longer each time that nothing came.
-    pub(super) fn patience(&self, patience: Nanos) -> Nanos {
-        patience.times(1 << self.again)
+    /// Returns `timeout`, longer each time that nothing came.
+    pub(super) fn timeout(&self, timeout: Nanos) -> Nanos {
+        timeout.times(1 << self.again)
     }
 
     /// Records that a symbol came that was asked for.
@@ -89,18 +89,18 @@ mod tests {
     }
 
     #[test]
-    fn patience__doubles_as_long_as_nothing_comes() {
+    fn timeout__doubles_as_long_as_nothing_comes() {
         let mut allowance = RepairAllowance::new();
         let trip = Nanos::from_micros(100);
-        let patience: alloc::vec::Vec<u64> = (0..9)
+        let timeout: alloc::vec::Vec<u64> = (0..9)
             .map(|_| {
-                let now = allowance.patience(trip).0 / 1_000;
+                let now = allowance.timeout(trip).0 / 1_000;
                 allowance.lost(9);
                 now
             })
             .collect();
-        assert_eq!(patience, [100, 200, 400, 800, 1_600, 3_200, 6_400, 6_400, 6_400]);
+        assert_eq!(timeout, [100, 200, 400, 800, 1_600, 3_200, 6_400, 6_400, 6_400]);
         allowance.came();
-        assert_eq!(allowance.patience(trip), trip);
+        assert_eq!(allowance.timeout(trip), trip);
     }
 }

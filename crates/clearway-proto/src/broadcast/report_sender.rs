@@ -198,13 +198,13 @@ impl ReportSender {
     /// Leaves the others alone, or comes back to them, by how far behind this member is and for how
     /// long.
     fn park(&mut self, state: &MemberState, now: LocalNs) {
-        let SlowReceivers::Park(patience) = state.config.slow_receivers else { return };
+        let SlowReceivers::Park(timeout) = state.config.slow_receivers else { return };
         let behind = state.edge.saturating_sub(state.holding.received());
         let most = u64::from(state.config.window / 2);
         match self.behind_since {
             _ if behind < most => (self.behind_since, self.is_parked) = (None, false),
             None => self.behind_since = Some(now),
-            Some(since) => self.is_parked = now.since(since) > patience,
+            Some(since) => self.is_parked = now.since(since) > timeout,
         }
     }
 

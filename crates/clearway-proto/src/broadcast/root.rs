@@ -87,7 +87,7 @@ pub(super) struct Root {
     gathered: Vec<GatheredNacks>,
     gather_until: Option<LocalNs>,
     tell_at: Option<LocalNs>,
-    sent_when_told: u64,
+    sent_when_reported: u64,
     ready: bool,
     /// Somebody wanted the end before this successor root knew what its predecessor has told to be
     /// stable.
@@ -122,7 +122,7 @@ impl Root {
             gathered: Vec::with_capacity(state.holding.blocks() as usize),
             gather_until: None,
             tell_at: None,
-            sent_when_told: 0,
+            sent_when_reported: 0,
             ready: false,
             abort_wanted: false,
             settled: false,
@@ -174,15 +174,15 @@ impl Root {
         }
     }
 
-    /// Returns the members that have held everybody up for longer than `patience`.
+    /// Returns the members that have held everybody up for longer than `timeout`.
     pub(super) fn hopeless(
         &self,
         state: &MemberState,
-        patience: Nanos,
+        timeout: Nanos,
         now: LocalNs,
     ) -> Option<u16> {
         let waits =
-            self.ready && state.holding.floor() < state.edge && now.since(self.stuck.1) > patience;
+            self.ready && state.holding.floor() < state.edge && now.since(self.stuck.1) > timeout;
         waits.then_some(self.slowest).filter(|place| *place != state.me)
     }
 
@@ -530,7 +530,7 @@ impl Root {
         state.release(stable, out);
         if state.holding.floor() > before && self.tell_at.is_none() {
             self.tell_at = Some(now + TELL);
-            self.sent_when_told = state.record.sent;
+            self.sent_when_reported = state.record.sent;
         }
     }
 
@@ -566,7 +566,7 @@ impl Root {
         for need in needs.iter().filter(|need| state.holding.is_inside(need.block)) {
             if state.algorithm != Algorithm::Multicast || state.outgoing.line(None).is_none() {
                 let fresh = state.turned(need.block);
-                state.outgoing.repair(line, need, fresh, now, state.patience());
+                state.outgoing.repair(line, need, fresh, now, state.repair_timeout());
                 continue;
             }
             self.gather(place, need.block, need.missing);
@@ -595,7 +595,7 @@ impl Root {
     /// Repairs what more than two miss to the group; any other member that misses something serves
     /// those below.
     fn repair(&mut self, state: &mut MemberState, now: LocalNs) {
-        let (patience, group) = (state.patience(), state.outgoing.line(None));
+        let (timeout, group) = (state.repair_timeout(), state.outgoing.line(None));
         for need in self.gathered.drain(..) {
             if let Some(group) = group {
                 state.outgoing.repair(
@@ -603,13 +603,13 @@ impl Root {
                     BlockNack { block: need.block, missing: need.many },
                     0,
                     now,
-                    patience,
+                    timeout,
                 );
             }
             for (place, missing) in &need.from[..need.askers] {
                 if let Some(line) = state.outgoing.line(Some(*place)) {
                     let need = BlockNack { block: need.block, missing: missing & !need.many };
-                    state.outgoing.repair(line, need, 0, now, patience);
+                    state.outgoing.repair(line, need, 0, now, timeout);
                 }
             }
         }
@@ -660,7 +660,7 @@ impl Root {
         }
         if self.tell_at.is_some_and(|at| at <= now) {
             self.tell_at = None;
-            if state.record.sent == self.sent_when_told {
+            if state.record.sent == self.sent_when_reported {
                 let at = state.outgoing.behind_all(now);
                 match state.algorithm {
                     Algorithm::Multicast => state.send_to_group(&state.poll(), 0, at, out),

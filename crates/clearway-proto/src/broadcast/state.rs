@@ -87,7 +87,7 @@ pub(super) struct MemberState {
     pub(super) edge: u64,
     /// The first object that ends without success.
     pub(super) aborted: u32,
-    pub(super) end_told: bool,
+    pub(super) end_reported: bool,
     /// Short messages that are with everybody.
     pub(super) shorts_stable: u32,
     /// Messages that this root sent to the group.
@@ -257,7 +257,7 @@ impl MemberState {
     /// Returns how long what was asked for, or has left, may be under way: through a group no
     /// longer than any pause; along a chain or tree it stands in queues in which polls do not
     /// stand, so as long as any answer may take.
-    pub(super) fn patience(&self) -> Nanos {
+    pub(super) fn repair_timeout(&self) -> Nanos {
         match self.algorithm {
             Algorithm::Multicast => self.pause(),
             Algorithm::Chain | Algorithm::Tree | Algorithm::Segments => self.reports.time_out(),
@@ -338,7 +338,7 @@ impl MemberState {
 
     /// Lets leave what may.
     pub(super) fn pump(&mut self, now: LocalNs, out: &mut Out<BroadcastEvent>) -> More {
-        let patience = self.patience();
+        let timeout = self.repair_timeout();
         loop {
             if out.room() < RESERVE {
                 return More::Yes;
@@ -349,7 +349,7 @@ impl MemberState {
                     .span(holding.fact(sequence).object, sequence)
                     .map_or(0, |span| u64::from(span.length))
             };
-            let Some(next) = self.outgoing.take(holding, length, now, patience) else {
+            let Some(next) = self.outgoing.take(holding, length, now, timeout) else {
                 return More::No;
             };
             self.record.repairs += u64::from(next.was_asked);
@@ -488,8 +488,8 @@ impl MemberState {
 
     /// Tells the end when all that comes before it is stable: until then it can still come earlier.
     fn notify_end(&mut self, out: &mut Out<BroadcastEvent>) {
-        if self.objects.first() >= self.aborted && !self.end_told {
-            self.end_told = true;
+        if self.objects.first() >= self.aborted && !self.end_reported {
+            self.end_reported = true;
             out.notify(BroadcastEvent::Aborted { object: self.aborted });
         }
     }

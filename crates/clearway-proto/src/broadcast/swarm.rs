@@ -76,7 +76,7 @@ fn strike(trial: &mut BroadcastTrial, stream: &mut RandomStream) {
                 put(
                     at + below(3 * SILENCE) + (killed.len() as u64 - 1) * SILENCE,
                     rank,
-                    MemberFault::Told,
+                    MemberFault::Notified,
                 );
             }
             3 | 4 => put(at, rank, MemberFault::Pause(below(SILENCE / 2))),

@@ -285,7 +285,7 @@ fn death__of_a_receiver_or_leader_lets_the_others_finish() {
         });
         trial.faults.insert(100_000, alloc::vec![(dead, MemberFault::Kill)]);
         if known {
-            trial.faults.insert(300_000, alloc::vec![(dead, MemberFault::Told)]);
+            trial.faults.insert(300_000, alloc::vec![(dead, MemberFault::Notified)]);
         }
         trial.cast(3);
         trial.run();
@@ -333,7 +333,7 @@ fn death__too_few_left_wait_until_it_is_known() {
         ..BroadcastPlan::new(2, &[300_000])
     });
     trial.faults.insert(100_000, alloc::vec![(0, MemberFault::Kill)]);
-    trial.faults.insert(300_000_000, alloc::vec![(0, MemberFault::Told)]);
+    trial.faults.insert(300_000_000, alloc::vec![(0, MemberFault::Notified)]);
     trial.cast(1);
     trial.run();
     assert!(trial.is_over());
@@ -367,7 +367,7 @@ fn stopped__most_at_once_and_nobody_is_out_when_they_go_on() {
 }
 
 #[test]
-fn abort__is_told_to_all_with_the_same_end() {
+fn abort__is_reported_to_all_with_the_same_end() {
     for who in [0, 3] {
         let mut trial = BroadcastTrial::new(BroadcastPlan::new(5, &[9_000, 300_000]));
         trial.faults.insert(200_000, alloc::vec![(who, MemberFault::Abort)]);

@@ -84,10 +84,10 @@ impl NeighbourQueue {
         self.lowest = self.lowest.min(block);
     }
 
-    /// Returns what of `block` left on this line less than `patience` ago, up to twice as long.
-    fn lately(&self, block: u64, now: LocalNs, patience: Nanos) -> u64 {
+    /// Returns what of `block` left on this line less than `timeout` ago, up to twice as long.
+    fn lately(&self, block: u64, now: LocalNs, timeout: Nanos) -> u64 {
         let lately = &self.lately[self.at(block)];
-        match now.since(lately.since).steps_of(patience) {
+        match now.since(lately.since).steps_of(timeout) {
             0 => lately.now | lately.before,
             1 => lately.now,
             _ => 0,
@@ -95,14 +95,14 @@ impl NeighbourQueue {
     }
 
     /// Records that a symbol leaves; says whether it was asked for.
-    fn left(&mut self, sequence: u64, at: LocalNs, patience: Nanos) -> bool {
+    fn left(&mut self, sequence: u64, at: LocalNs, timeout: Nanos) -> bool {
         let (block, bit) = (self.at(sequence / BLOCK), 1 << (sequence % BLOCK));
         let was_asked = self.asked[block] & bit != 0;
         self.count -= u32::from(self.wanted[block] & bit != 0);
         self.wanted[block] &= !bit;
         self.asked[block] &= !bit;
         let lately = &mut self.lately[block];
-        match at.since(lately.since).steps_of(patience) {
+        match at.since(lately.since).steps_of(timeout) {
             0 => {}
             1 => *lately = RecentlySent { now: 0, before: lately.now, since: at },
             _ => *lately = RecentlySent { now: 0, before: 0, since: at },
@@ -246,12 +246,12 @@ impl TransmitQueues {
         need: BlockNack,
         fresh: u64,
         now: LocalNs,
-        patience: Nanos,
+        timeout: Nanos,
     ) {
         let to_all =
-            self.line(None).map_or(0, |group| self.lines[group].lately(need.block, now, patience));
+            self.line(None).map_or(0, |group| self.lines[group].lately(need.block, now, timeout));
         if let Some(line) = self.lines.get_mut(line) {
-            let missing = need.missing & !to_all & !line.lately(need.block, now, patience);
+            let missing = need.missing & !to_all & !line.lately(need.block, now, timeout);
             let at = line.at(need.block);
             line.asked[at] |= missing & !line.wanted[at] & !fresh;
             line.want(need.block, missing);
@@ -316,7 +316,7 @@ impl TransmitQueues {
         holding: &ReceiveWindow,
         length: impl Fn(u64) -> u64,
         now: LocalNs,
-        patience: Nanos,
+        timeout: Nanos,
     ) -> Option<NextSymbol> {
         self.wake =
             (!self.full && self.next > now + AHEAD).then(|| LocalNs(self.next.0 - AHEAD.0 / 2));
@@ -328,7 +328,7 @@ impl TransmitQueues {
             if self.credit < PRICE { self.first(holding, SymbolSelection::Fresh) } else { None };
         let (sequence, line) = fresh.unwrap_or(any);
         let slot = self.next.max(now);
-        let was_asked = self.lines[line].left(sequence, slot, patience);
+        let was_asked = self.lines[line].left(sequence, slot, timeout);
         self.credit = match was_asked {
             true => self.credit.saturating_sub(PRICE),
             false => (self.credit + 1).min(BURST * PRICE),

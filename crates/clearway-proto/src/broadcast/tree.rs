@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn view__comes_back_from_what_is_told_and_nonsense_does_not() {
+    fn view__comes_back_from_what_is_reported_and_nonsense_does_not() {
         let view = View::first(5, 2).without(2, 0).expect("four are left");
         assert_eq!(View::parse(view.word(), *view.removed(), 5), Some(view.clone()));
         assert_eq!(View::parse(view.word() + 1, *view.removed(), 2), None, "place 2 of 2");

@@ -25,7 +25,7 @@ pub(super) enum MemberFault {
     /// It runs once in so long from now on.
     Slow(u64),
     /// Those who live are notified that it died.
-    Told,
+    Notified,
     /// Its application wants the cast to end.
     Abort,
 }
@@ -294,7 +294,7 @@ impl BroadcastTrial {
             MemberFault::Pause(length) => process.sleeps_until = now + length,
             MemberFault::Slow(period) => process.period = period,
             MemberFault::Abort => self.command(rank, BroadcastCommand::Abort),
-            MemberFault::Told => {
+            MemberFault::Notified => {
                 let living: Vec<u32> = (0..self.plan.ranks)
                     .filter(|rank| self.processes[*rank as usize].driver.is_some())
                     .collect();

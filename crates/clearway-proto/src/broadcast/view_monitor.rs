@@ -128,9 +128,9 @@ impl BroadcastNode {
 
     /// Puts out who holds everybody up for too long, if that is the rule.
     fn evict(&mut self, now: LocalNs, out: &mut Out<BroadcastEvent>) {
-        let SlowReceivers::Evict(patience) = self.state.config.slow_receivers else { return };
+        let SlowReceivers::Evict(timeout) = self.state.config.slow_receivers else { return };
         if let Some(place) =
-            self.root.as_ref().and_then(|root| root.hopeless(&self.state, patience, now))
+            self.root.as_ref().and_then(|root| root.hopeless(&self.state, timeout, now))
         {
             self.remove(&[place], now, out);
         }

@@ -12,7 +12,7 @@
 //! A member is *below the floor* when it loses, most members do not, and less than a sixteenth of
 //! what those take comes to it. What they take is the configured rate, or the highest at which most
 //! lost nothing, and less than a rate at which most lost. A single report does not say which member
-//! that is: one whose process did not run for a moment can be the slowest in it. So after [`PATIENCE`]
+//! that is: one whose process did not run for a moment can be the slowest in it. So after [`TIMEOUT`]
 //! the member is named that was the slowest for most of the time: the application decides whether the
 //! others continue without it. Where most lose it is the network that is slow, and nobody is below.
 //!
@@ -41,7 +41,7 @@ const ADDED: u32 = 32;
 /// A member to which less than this part comes of what most take is not waited for.
 const FLOOR: u64 = 16;
 /// How long a member may be below the floor: longer than a switch or an interface that recovers.
-const PATIENCE: Nanos = Nanos::from_secs(2);
+const TIMEOUT: Nanos = Nanos::from_secs(2);
 
 /// Before the first loss, and after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,7 +212,7 @@ impl WindowControl {
 
     /// Returns the member that has been below the floor for too long.
     pub(super) fn below_floor(&self, now: LocalNs) -> Option<u16> {
-        let below = self.below.as_ref().filter(|below| now.since(below.since) > PATIENCE);
+        let below = self.below.as_ref().filter(|below| now.since(below.since) > TIMEOUT);
         below.map(BelowFloor::member)
     }
 
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn below_floor__one_that_loses_where_most_do_not_for_longer_than_the_patience() {
+    fn below_floor__one_that_loses_where_most_do_not_for_longer_than_the_timeout() {
         // Twenty packets in a round, and a loss in each: 1 Mb/s come.
         let slow = |losing, most| {
             let mut control = begins(most);

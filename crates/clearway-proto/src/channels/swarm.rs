@@ -70,7 +70,7 @@ fn script(trial: &mut ChannelsTrial, stream: &mut RandomStream) {
             0 if !killed.contains(&rank) => {
                 killed.push(rank);
                 trial.put(at, rank, ChannelsAction::Kill);
-                trial.put(at + stream.below(4 * SILENCE), rank, ChannelsAction::Told);
+                trial.put(at + stream.below(4 * SILENCE), rank, ChannelsAction::Notified);
             }
             1 => trial.put(at, rank, ChannelsAction::Pause(stream.below(4 * SILENCE))),
             _ => trial.put(at, rank, ChannelsAction::Pause(stream.below(IDLE))),

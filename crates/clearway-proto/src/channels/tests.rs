@@ -105,9 +105,9 @@ fn silence__of_a_member_ends_it_on_the_shared_channel_for_all() {
         trial.put_all(20 * SILENCE, 1, ChannelsAction::Form(1));
         trial.run_until(5 * SILENCE);
         let others = (0..3).filter(|rank| *rank != silent);
-        let told: Vec<_> =
+        let reported: Vec<_> =
             others.map(|rank| trial.processes[rank as usize].has.get(&0).copied()).collect();
-        assert_eq!(told, [Some(Channel::Shared); 2], "{silent} is silent");
+        assert_eq!(reported, [Some(Channel::Shared); 2], "{silent} is silent");
         trial.run();
         assert_eq!(
             [trial.has(0), trial.has(1)],
@@ -124,7 +124,7 @@ fn death__frees_nothing_that_the_living_use_and_holds_nobody_up() {
         let mut trial = ChannelsTrial::new(ChannelsPlan::new(3, 8, &[&[0, 1, 2]]));
         trial.put_all(0, 0, ChannelsAction::Form(0));
         trial.put(at * 1_000, 0, ChannelsAction::Kill);
-        trial.put(at * 1_000 + MS, 0, ChannelsAction::Told);
+        trial.put(at * 1_000 + MS, 0, ChannelsAction::Notified);
         trial.run();
     }
 }

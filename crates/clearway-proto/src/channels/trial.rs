@@ -25,7 +25,7 @@ pub(super) enum ChannelsAction {
     /// It does not run for so long.
     Pause(u64),
     /// Those who live are notified that it died.
-    Told,
+    Notified,
 }
 
 /// What a trial is of.
@@ -174,7 +174,7 @@ impl ChannelsTrial {
         if process.sleeps_until > now.0
             && !matches!(
                 act,
-                ChannelsAction::Kill | ChannelsAction::Pause(_) | ChannelsAction::Told
+                ChannelsAction::Kill | ChannelsAction::Pause(_) | ChannelsAction::Notified
             )
         {
             return process.postponed.push(act);
@@ -189,7 +189,7 @@ impl ChannelsTrial {
                 process.wake = Some(LocalNs(process.sleeps_until));
                 return;
             }
-            ChannelsAction::Told => {
+            ChannelsAction::Notified => {
                 let dead = ChannelsCommand::Dead { rank: Rank(rank) };
                 (0..self.plan.ranks).for_each(|other| self.command(other, dead.clone()));
                 return;

@@ -33,7 +33,7 @@ use super::task::{Flow, FlowStyle, LoadKind, LoadTask, Phase};
 const CATCH_UP: Nanos = Nanos::from_millis(6);
 /// A message whose acknowledgement or answer has not come after this long no longer counts as under
 /// way: several full queues of 100 packets at 25 Mb/s (46 ms each).
-const PATIENCE: Nanos = Nanos::from_millis(200);
+const TIMEOUT: Nanos = Nanos::from_millis(200);
 /// One burn of a processor load; short enough that the process still reads its arrivals often.
 const BURN_PERIOD: Nanos = Nanos::from_millis(10);
 /// The longest message that a get request can ask for: bounds what one small request can make this
@@ -249,7 +249,7 @@ impl FlowState {
         until: LocalNs,
         token: u64,
     ) -> More {
-        self.waiting.retain(|_, patience_ends| *patience_ends > cx.now);
+        self.waiting.retain(|_, timeout_ends| *timeout_ends > cx.now);
         if self.flow.window.is_some() && cx.now >= until {
             // A message that waited for an acknowledgement was not due before it came.
             self.next = self.next.max(until);
@@ -304,7 +304,7 @@ impl FlowState {
         let message = self.message;
         self.message = (self.message & 0xff00_0000) | (self.message.wrapping_add(1) & 0x00ff_ffff);
         if self.flow.window.is_some() {
-            self.waiting.insert(message, cx.now + PATIENCE);
+            self.waiting.insert(message, cx.now + TIMEOUT);
         }
         if self.flow.style == FlowStyle::Get {
             let bytes = u32::try_from(self.flow.message.0).unwrap_or(GET_MAX).min(GET_MAX);

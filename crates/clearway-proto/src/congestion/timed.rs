@@ -130,8 +130,8 @@ impl TimedCollective {
             // Each step names as many ranks more as were known, also when it names some of them
             // twice.
             Schedule::Barrier => {
-                let told = 1 << self.collective.place().steps(self.schedule);
-                (0..told)
+                let count = 1 << self.collective.place().steps(self.schedule);
+                (0..count)
                     .map(|distance| self.contribution((rank + ranks - distance % ranks) % ranks))
                     .sum()
             }

@@ -209,10 +209,10 @@ mod tests {
         }
 
         /// Adds an item as soon as best effort could meet all deadlines with it.
-        fn push_when_possible(&mut self, patience: u64, size: u64) {
+        fn push_when_possible(&mut self, timeout: u64, size: u64) {
             for _ in 0..1_000 {
                 let before = self.waiting.clone();
-                self.waiting.push(self.now + patience, Bytes(size), size);
+                self.waiting.push(self.now + timeout, Bytes(size), size);
                 if self.is_possible() {
                     return;
                 }
@@ -260,10 +260,10 @@ mod tests {
         fn review__no_deadline_is_missed_that_best_effort_could_meet(seed: u64, items in prop::collection::vec((0_u64..40, 600_u64..5_000, 1_u64..60_000_000), 1..20)) {
             let mut server = Server::new(seed);
             let count = items.len();
-            for (steps, patience, size) in items {
+            for (steps, timeout, size) in items {
                 (0..steps).for_each(|_| server.step());
                 let at_best = BitsPerSec(RATE).time_for(Bytes(size)).0;
-                server.push_when_possible(patience * MILLI + at_best * 9 / 8, size);
+                server.push_when_possible(timeout * MILLI + at_best * 9 / 8, size);
             }
             (0..2_000).for_each(|_| server.step());
             prop_assert_eq!(server.late.len(), count, "something waits for ever");

@@ -61,7 +61,7 @@ struct WaitingRequest {
     arrival: LocalNs,
     /// From when on the reservation pays for it: its arrival, if nothing waited before it. A stream
     /// that always had something keeps what its reservation owes it.
-    owed_from: LocalNs,
+    reserved_from: LocalNs,
     cost: Bytes,
 }
 
@@ -124,9 +124,9 @@ impl<K: Ord + Copy> TagScheduler<K> {
     /// Adds a request of `cost` to a stream that has a share; others have none and do not wait.
     pub fn request(&mut self, now: LocalNs, key: K, cost: Bytes) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
-        let owed_from = if stream.waiting.is_empty() { now } else { LocalNs(0) };
+        let reserved_from = if stream.waiting.is_empty() { now } else { LocalNs(0) };
         let cost = Bytes(cost.0.min(COST_MAX));
-        stream.waiting.push_back(WaitingRequest { arrival: now, owed_from, cost });
+        stream.waiting.push_back(WaitingRequest { arrival: now, reserved_from, cost });
         if stream.waiting.len() == 1 {
             stream.tag_head(self.virtual_time);
         }
@@ -197,7 +197,7 @@ impl Stream {
     /// Computes the tags of the head.
     fn tag_head(&mut self, virtual_time: u128) {
         let Some(request) = self.waiting.front() else { return };
-        let WaitingRequest { arrival, owed_from, cost } = *request;
+        let WaitingRequest { arrival, reserved_from, cost } = *request;
         let ServiceShare { reservation, weight, limit } = self.share;
         let behind = |from: LocalNs, before: u128, rate| {
             tag(from).max(before.saturating_add(tag_time(cost, rate)))
@@ -205,7 +205,7 @@ impl Stream {
         let part = (u128::from(cost.0) << TAG_BITS) / u128::from(weight);
         // Without a rate of its own a reservation never pays; without a limit nothing forbids.
         self.head = StreamTags {
-            reservation: behind(owed_from, self.served.reservation, reservation),
+            reservation: behind(reserved_from, self.served.reservation, reservation),
             limit: limit.map_or(0, |limit| behind(arrival, self.served.limit, limit)),
             turn: virtual_time.max(self.served.turn).saturating_add(part),
         };

@@ -408,14 +408,14 @@ mod tests {
                 for report in [machine.period(from, others), machine.periods(1)] {
                     prop_assert_eq!(percent(&report), 100, "{:?}", report);
                 }
-                let told = machine.periods(1);
-                let cause = told.cause;
-                prop_assert!(cause == ExcessCause::Others || others < 100, "{:?}", told);
+                let reported = machine.periods(1);
+                let cause = reported.cause;
+                prop_assert!(cause == ExcessCause::Others || others < 100, "{:?}", reported);
             }
         }
 
         #[test]
-        fn tick__a_deadline_wins_and_the_price_is_told(seed: u64, floor_percent in 1_u64..150) {
+        fn tick__a_deadline_wins_and_the_price_is_reported(seed: u64, floor_percent in 1_u64..150) {
             let mut machine = ProbedApplication::new(seed);
             machine.knee = LINK / 100;
             let floor = LINK / 100 * floor_percent;

@@ -41,7 +41,7 @@ struct RunningTest {
     body_max: u32,
     part: TestRole,
     foreign: u64,
-    told: bool,
+    reported: bool,
 }
 
 /// What this rank is in the test.
@@ -144,7 +144,8 @@ impl GpcnetNode {
                 TestRole::Congestor(LoadRun::begin(congestor, &everyone, &mut cx))
             }
         };
-        self.running = Some(RunningTest { number, class, body_max, part, foreign: 0, told: false });
+        self.running =
+            Some(RunningTest { number, class, body_max, part, foreign: 0, reported: false });
         self.go_on(now, out)
     }
 
@@ -164,8 +165,8 @@ impl GpcnetNode {
     }
 
     fn finish(&mut self, failure: Option<TestFailure>, out: &mut Out<GpcnetEvent>) {
-        if let Some(running) = self.running.as_mut().filter(|running| !running.told) {
-            running.told = true;
+        if let Some(running) = self.running.as_mut().filter(|running| !running.reported) {
+            running.reported = true;
             let (number, foreign) = (running.number, running.foreign);
             self.finished =
                 Some(GpcnetRecord { number, failure, foreign, ..running.part.record() });

@@ -461,7 +461,7 @@ pub(super) struct IncomingLane {
     /// Writes that the peer asked for and that have not left.
     pub(super) pulls: VecDeque<PulledWrite>,
     /// What the last message said.
-    told_released: u64,
+    advertised_released: u64,
     /// The peer wants to know when this batch is applied.
     due: Option<u64>,
     /// Messages with nothing but counts that are on their way.
@@ -508,9 +508,10 @@ impl IncomingLane {
 
     /// Returns whether a message with counts is owed now.
     pub(super) fn owes_counts(&self, limits: &QueueLimits) -> bool {
-        let untold = self.released - self.told_released;
+        let unadvertised = self.released - self.advertised_released;
         let most = u64::from(limits.requests);
-        self.due.is_some_and(|due| self.applied >= due) || untold >= most.min((most / 2).max(2))
+        self.due.is_some_and(|due| self.applied >= due)
+            || unadvertised >= most.min((most / 2).max(2))
     }
 
     /// Returns the counts for a message that leaves now.
@@ -518,7 +519,7 @@ impl IncomingLane {
         if self.due.is_some_and(|due| self.applied >= due) {
             self.due = None;
         }
-        self.told_released = self.released;
+        self.advertised_released = self.released;
         (self.applied, self.released)
     }
 }

@@ -285,11 +285,11 @@ pub struct QueueConfig {
     pub segments: [Option<RegionId>; record::SEGMENTS],
     /// How long a stream waits for what it asked for until it asks again, which shows whether the
     /// peer lives.
-    pub patience: Nanos,
+    pub timeout: Nanos,
 }
 
 impl QueueConfig {
-    /// Creates a configuration with the limits of `wire` and a patience of half a second.
+    /// Creates a configuration with the limits of `wire` and a timeout of half a second.
     ///
     /// # Errors
     /// As [`QueueLimits::new`].
@@ -307,7 +307,7 @@ impl QueueConfig {
             limits: QueueLimits::new(ranks, wire)?,
             answers,
             segments,
-            patience: Nanos::from_millis(500),
+            timeout: Nanos::from_millis(500),
         })
     }
 }

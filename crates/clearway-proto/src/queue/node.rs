@@ -293,7 +293,7 @@ impl QueueNode {
         self.apply_received(out);
         let more = self.transmit(out);
         if self.look_at.is_none() && self.unended > 0 {
-            self.look_at = Some(now + self.config.patience);
+            self.look_at = Some(now + self.config.timeout);
         } else if self.unended == 0 {
             self.look_at = None;
         }

@@ -541,7 +541,7 @@ fn datagram__what_nobody_sends_ends_everything_for_its_sender() {
 
 #[test]
 fn deadline__a_silent_peer_is_asked_again() {
-    let mut queue = DrivenQueue::new(node(|config| config.patience = Nanos(1_000)));
+    let mut queue = DrivenQueue::new(node(|config| config.timeout = Nanos(1_000)));
     queue.close(1, Class::Bulk, 1);
     let sent = queue.round();
     queue.end(sent.operations[0].token(), Status::Complete);
@@ -564,7 +564,7 @@ fn deadline__a_silent_peer_is_asked_again() {
 #[test]
 fn deadline__a_peer_whose_credit_is_awaited_is_asked_again() {
     let mut queue = DrivenQueue::new(node(|config| {
-        (config.patience, config.limits.requests) = (Nanos(1_000), 1);
+        (config.timeout, config.limits.requests) = (Nanos(1_000), 1);
     }));
     queue.close(1, Class::Bulk, 1);
     queue.close(1, Class::Bulk, 1);

@@ -75,7 +75,7 @@ pub struct StreamConfig {
     /// of a path together may cause.
     pub allowance: [Nanos; Class::ALL.len()],
     /// After so long without a word a peer is given up: everything for it ends as flushed.
-    pub patience: Nanos,
+    pub timeout: Nanos,
     /// Messages of one stream that may wait to be cut.
     pub backlog: usize,
     /// Where the digest of what arrived is taken.
@@ -113,7 +113,7 @@ impl StreamConfig {
                 Nanos::from_millis(2),
                 Nanos::from_micros(500),
             ],
-            patience: Nanos::from_secs(10),
+            timeout: Nanos::from_secs(10),
             backlog: 256,
             check: DigestPolicy::Placed,
             answer_soon: Nanos::ZERO,

@@ -652,13 +652,13 @@ impl ReliableNode {
         key: StreamKey,
         out: &mut Out<ReliableEvent>,
     ) {
-        let patience = self.config.streams.patience;
+        let timeout = self.config.streams.timeout;
         let Some(stream) = self.outgoing(key).filter(|stream| stream.armed == Some(at)) else {
             return;
         };
         stream.armed = None;
         stream.excuse(now.since(at));
-        if stream.silence(now) > patience {
+        if stream.silence(now) > timeout {
             stream
                 .give_up(&mut |ticket, status| out.notify(ReliableEvent::Done { ticket, status }));
         }

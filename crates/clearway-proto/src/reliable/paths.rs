@@ -94,9 +94,9 @@ impl StreamPaths {
         }
     }
 
-    /// Returns the longest patience of those in use, with what an answer may wait at the peer.
-    pub(super) fn patience(&self) -> Nanos {
-        self.usable().map(|(_, lane)| lane.patience(ANSWER_MAX)).max().unwrap_or(ANSWER_MAX)
+    /// Returns the longest timeout of those in use, with what an answer may wait at the peer.
+    pub(super) fn reply_timeout(&self) -> Nanos {
+        self.usable().map(|(_, lane)| lane.reply_timeout(ANSWER_MAX)).max().unwrap_or(ANSWER_MAX)
     }
 
     /// Records that what left on `path` at `at` was waited for in vain; returns whether the path is

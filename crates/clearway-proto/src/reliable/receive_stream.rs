@@ -84,7 +84,7 @@ pub(super) struct ReceiveStream {
     tails: BTreeMap<u64, DeliveredMessage>,
     /// Positions of the inbox: up to which the application is done.
     freed: u64,
-    told_free: u64,
+    advertised_free: u64,
     newest: Option<(u64, PathId, LocalNs)>,
     is_marked: bool,
     unanswered: u32,
@@ -110,7 +110,7 @@ impl ReceiveStream {
             checking: BTreeMap::new(),
             tails: BTreeMap::new(),
             freed: 0,
-            told_free: 0,
+            advertised_free: 0,
             newest: None,
             is_marked: false,
             unanswered: 0,
@@ -316,7 +316,7 @@ impl ReceiveStream {
     /// Frees the inbox up to `position`: the application is done with it.
     pub(super) fn free(&mut self, now: LocalNs, position: u64) {
         self.freed = self.freed.max(position);
-        let is_much = self.freed - self.told_free >= u64::from(self.inbox.length) / 4;
+        let is_much = self.freed - self.advertised_free >= u64::from(self.inbox.length) / 4;
         let due = if is_much { now } else { now + ANSWER_MAX };
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
     }
@@ -342,7 +342,7 @@ impl ReceiveStream {
 
     /// Returns an acknowledgement, with the number up to which all has arrived.
     pub(super) fn answer(&mut self, now: LocalNs) -> (u64, Acknowledgement) {
-        (self.due, self.unanswered, self.told_free) = (None, 0, self.freed);
+        (self.due, self.unanswered, self.advertised_free) = (None, 0, self.freed);
         self.carrier = None;
         let (newest, path, at) = self.newest.unwrap_or((0, PathId(0), now));
         let acknowledgement = Acknowledgement {

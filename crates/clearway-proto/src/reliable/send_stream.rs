@@ -22,7 +22,7 @@ use alloc::collections::{BTreeSet, VecDeque};
 use super::frame::{Acknowledgement, BodyPlacement, FragmentHeader, whole};
 use super::paths::StreamPaths;
 use super::segmentation::{SegmentationLimits, SegmentationQueue, SegmentedMessage};
-use super::stream_path::{PATIENCE_MOST, ProbeReply, StreamPath};
+use super::stream_path::{ProbeReply, StreamPath, TIMEOUT_MOST};
 use super::{ANSWER_MAX, Message, MessageCompletion, WINDOW};
 use crate::base::{Class, LocalNs, Nanos};
 use crate::wire::{PathId, RefusalReason, Span, Status};
@@ -148,7 +148,7 @@ impl SendStream {
     pub(super) fn push(&mut self, now: LocalNs, message: Message) {
         if self.is_idle() {
             self.last_heard = now;
-            self.timer = self.timer.or(Some(now + self.paths.patience()));
+            self.timer = self.timer.or(Some(now + self.paths.reply_timeout()));
         }
         self.cutting.waiting.push_back(message);
     }
@@ -480,15 +480,15 @@ impl SendStream {
             }
         }
         let late = self.oldest().map(|oldest| self.late_at(oldest));
-        let again = Nanos(self.paths.patience().0.saturating_mul(1 << self.questions.min(8)))
-            .min(PATIENCE_MOST);
+        let again = Nanos(self.paths.reply_timeout().0.saturating_mul(1 << self.questions.min(8)))
+            .min(TIMEOUT_MOST);
         self.timer = Some(late.unwrap_or(now + again).max(now + Nanos(1)));
     }
 
     /// Returns when the oldest fragment under way is late. After one that was, the next has its
     /// time as well: else all of them would leave again at once.
     fn late_at(&mut self, oldest: OldestInFlight) -> LocalNs {
-        oldest.at.max(self.probed) + self.paths.path_mut(oldest.path).patience(ANSWER_MAX)
+        oldest.at.max(self.probed) + self.paths.path_mut(oldest.path).reply_timeout(ANSWER_MAX)
     }
 
     /// Sends again what left for the longest time and was waited for in vain. It alone leaves

@@ -43,9 +43,9 @@ const ROUND_TOLD: u32 = 32;
 const ROUND_LEAST: u32 = 8;
 /// The shortest time until a fragment is sent again though nothing was heard: ten times what a
 /// scheduler takes on a busy host.
-const PATIENCE_LEAST: Nanos = Nanos::from_millis(2);
+const TIMEOUT_LEAST: Nanos = Nanos::from_millis(2);
 /// The longest.
-pub(super) const PATIENCE_MOST: Nanos = Nanos::from_millis(64);
+pub(super) const TIMEOUT_MOST: Nanos = Nanos::from_millis(64);
 /// Time-outs in a row, while other paths are heard, after which a path counts as down.
 const DOWN_AFTER: u32 = 2;
 /// How often a path that is down is tried.
@@ -325,12 +325,12 @@ impl StreamPath {
     }
 
     /// Returns how long an answer is waited for, after `timeouts` without one.
-    pub(super) fn patience(&self, longest_answer: Nanos) -> Nanos {
+    pub(super) fn reply_timeout(&self, longest_answer: Nanos) -> Nanos {
         let usual = self
             .trip
-            .map_or(PATIENCE_LEAST.0 * 5, |trip| trip.bound().0.saturating_add(longest_answer.0));
-        let doubled = usual.max(PATIENCE_LEAST.0).saturating_mul(1 << self.timeouts.min(8));
-        Nanos(doubled.min(PATIENCE_MOST.0.max(usual)))
+            .map_or(TIMEOUT_LEAST.0 * 5, |trip| trip.bound().0.saturating_add(longest_answer.0));
+        let doubled = usual.max(TIMEOUT_LEAST.0).saturating_mul(1 << self.timeouts.min(8));
+        Nanos(doubled.min(TIMEOUT_MOST.0.max(usual)))
     }
 
     /// Records that nothing was heard in time.
@@ -456,15 +456,15 @@ mod tests {
     }
 
     #[test]
-    fn patience__doubles_and_has_an_end() {
+    fn timeout__doubles_and_has_an_end() {
         let mut lane = StreamPath::new(Class::Bulk);
         lane.measure(LocalNs(1), Nanos::from_micros(100));
-        let first = lane.patience(Nanos::ZERO);
-        assert_eq!(first, PATIENCE_LEAST);
+        let first = lane.reply_timeout(Nanos::ZERO);
+        assert_eq!(first, TIMEOUT_LEAST);
         lane.time_out();
-        assert_eq!(lane.patience(Nanos::ZERO), first.times(2));
+        assert_eq!(lane.reply_timeout(Nanos::ZERO), first.times(2));
         (0..90).for_each(|_| lane.time_out());
-        assert_eq!(lane.patience(Nanos::ZERO), PATIENCE_MOST);
+        assert_eq!(lane.reply_timeout(Nanos::ZERO), TIMEOUT_MOST);
     }
 
     #[test]

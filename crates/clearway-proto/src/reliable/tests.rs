@@ -399,7 +399,7 @@ fn cut__a_transfer_goes_on_over_the_other_path_where_it_was() {
 
 #[test]
 fn silence__ranks_that_were_all_stopped_for_longer_go_on() {
-    let streams = StreamConfig { patience: Nanos::from_millis(300), ..StreamConfig::new(2) };
+    let streams = StreamConfig { timeout: Nanos::from_millis(300), ..StreamConfig::new(2) };
     let mut job = ReliableJob::new(MemoryConfig::lossless(2), &streams);
     job.send(0, 1, Class::Bulk, b"a", Span::EMPTY, Some(Token(7)));
     // Nobody polls for a second, and then rank 0 before rank 1.
@@ -426,7 +426,7 @@ fn silence__a_peer_that_never_answers_is_given_up() {
     let config = MemoryConfig { loss_per_million: 1_000_000, ..MemoryConfig::lossless(2) };
     let mut job = ReliableJob::new(
         config,
-        &StreamConfig { patience: Nanos::from_millis(300), ..StreamConfig::new(2) },
+        &StreamConfig { timeout: Nanos::from_millis(300), ..StreamConfig::new(2) },
     );
     let (took, status) = write(&mut job, 100_000, None);
     assert_eq!(status, Status::Flushed);

@@ -130,11 +130,11 @@ struct InputConnection {
     slots: VecDeque<ContributionSlot>,
     early: Vec<EarlyWrite>,
     granted: u32,
-    owed: PendingNotices,
+    pending: PendingNotices,
     /// Bytes that landed and are not released.
     fill: u64,
     /// Bytes released that the input does not know of.
-    untold: u64,
+    unadvertised: u64,
     /// What the input thinks of this builder.
     burden: BuilderLoad,
     ended: bool,
@@ -153,9 +153,9 @@ impl InputConnection {
             slots: VecDeque::new(),
             early: Vec::new(),
             granted: 0,
-            owed: PendingNotices::default(),
+            pending: PendingNotices::default(),
             fill: 0,
-            untold: 0,
+            unadvertised: 0,
             burden: BuilderLoad::default(),
             ended: false,
         }
@@ -310,7 +310,7 @@ impl Builder {
                 self.expect_until(cx, place, timeslices);
             }
             TimesliceFrame::End { life, timeslices } if line.is_in && life == line.life => {
-                line.owed.ended = true;
+                line.pending.ended = true;
                 line.ended = true;
                 self.outbox.want(place);
                 if cx.journal.epoch() > 0 {
@@ -320,7 +320,7 @@ impl Builder {
             TimesliceFrame::Burden { life, burden } if life == line.life => line.burden = burden,
             TimesliceFrame::Report(report) => self.reported(place, report),
             TimesliceFrame::Ask { asked } => {
-                self.lines[place].owed.answer = Some((asked, cx.now));
+                self.lines[place].pending.answer = Some((asked, cx.now));
                 self.outbox.want(place);
             }
             _ => self.record.strangers += 1,
@@ -333,7 +333,7 @@ impl Builder {
             Arrival::Done { token, status, .. } => match TimesliceLabel::from_token(token) {
                 Some(TimesliceLabel::Frame { place, kind }) => {
                     if status == Status::NoRoom {
-                        self.lines[place as usize].owed.again(kind);
+                        self.lines[place as usize].pending.again(kind);
                     }
                     self.outbox.done(place as usize, status);
                 }
@@ -384,7 +384,7 @@ impl Builder {
         if self.lazy_at.is_some_and(|at| at <= cx.now) {
             self.lazy_at = None;
             for place in 0..self.lines.len() {
-                if self.lines[place].owed.credit {
+                if self.lines[place].pending.credit {
                     self.outbox.want(place);
                 }
             }
@@ -421,11 +421,11 @@ impl Builder {
         }
         let line = &mut self.lines[place];
         if self.barrier.is_some() && line.can_begin() {
-            line.owed.welcome = true;
+            line.pending.welcome = true;
             line.welcomed = true;
             // Grants to it before it followed the decision that brought it were sent to nobody, and
             // what was released before it has not heard.
-            line.owed.credit |= line.granted > 0 || self.first > 0;
+            line.pending.credit |= line.granted > 0 || self.first > 0;
             self.outbox.want(place);
         }
     }
@@ -437,7 +437,7 @@ impl Builder {
         policy.reported(place, report);
         if policy.proposal() != before {
             for (place, line) in self.lines.iter_mut().enumerate() {
-                line.owed.proposal = true;
+                line.pending.proposal = true;
                 self.outbox.want(place);
             }
         }
@@ -542,7 +542,7 @@ impl Builder {
         for (place, line) in self.lines.iter_mut().enumerate() {
             // One that joined may wait until what stands before its own is released.
             let waits = line.begins >= self.first;
-            if line.owed.credit && (!grants || waits || line.untold >= quarter) {
+            if line.pending.credit && (!grants || waits || line.unadvertised >= quarter) {
                 self.outbox.want(place);
             }
         }
@@ -560,9 +560,9 @@ impl Builder {
                     line.slots.pop_front().filter(|slot| slot.state == ContributionState::Landed)
                 {
                     line.fill -= u64::from(slot.bytes);
-                    line.untold += u64::from(slot.bytes);
+                    line.unadvertised += u64::from(slot.bytes);
                 }
-                line.owed.credit = line.welcomed;
+                line.pending.credit = line.welcomed;
             }
         }
     }
@@ -592,7 +592,7 @@ impl Builder {
             let Some(place) = policy.grant(now, self.assemblies.row()) else { return More::No };
             let line = &mut self.lines[place];
             line.granted = line.granted.wrapping_add(1);
-            line.owed.credit = true;
+            line.pending.credit = true;
             self.outbox.want(place);
             self.lazy_at = self.lazy_at.map(|_| now + LAZY);
         }
@@ -604,25 +604,25 @@ impl Builder {
             && let Some(place) = self.outbox.next()
         {
             let line = &mut self.lines[place];
-            let frame = if core::mem::take(&mut line.owed.welcome) {
+            let frame = if core::mem::take(&mut line.pending.welcome) {
                 let ring = cx.config.ring.0;
                 let offset = cx.config.rings.offset + place as u64 * ring;
                 let ring_at = RemoteSpan { region: cx.config.rings.region, offset };
                 TimesliceFrame::Welcome { life: line.life, ring: ring_at, length: ring }
-            } else if core::mem::take(&mut line.owed.ended) {
+            } else if core::mem::take(&mut line.pending.ended) {
                 TimesliceFrame::Ended { life: line.life }
-            } else if let Some((asked, heard)) = line.owed.answer.take() {
+            } else if let Some((asked, heard)) = line.pending.answer.take() {
                 let [heard, answered] =
                     [heard, cx.now].map(|at| PeerNs(at.since(self.barrier.unwrap_or(at)).0));
                 TimesliceFrame::Answer { asked, heard, answered }
-            } else if core::mem::take(&mut line.owed.credit) {
-                line.untold = 0;
+            } else if core::mem::take(&mut line.pending.credit) {
+                line.unadvertised = 0;
                 TimesliceFrame::Credit {
                     life: line.life,
                     released: self.first as u32,
                     granted: line.granted,
                 }
-            } else if core::mem::take(&mut line.owed.proposal)
+            } else if core::mem::take(&mut line.pending.proposal)
                 && let Some(proposal) = self.policy.as_ref().and_then(|policy| policy.proposal())
             {
                 TimesliceFrame::Proposal(proposal)
@@ -631,7 +631,7 @@ impl Builder {
                 continue;
             };
             cx.send(line.peer, place, frame);
-            if line.owed.any() {
+            if line.pending.any() {
                 self.outbox.want(place);
             }
         }

@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn of_run__is_told_by_the_last_two_bytes() {
+    fn of_run__is_reported_by_the_last_two_bytes() {
         assert_eq!(from_run(&[6, 2, 1], 0x0102), Some(&[6][..]));
         assert_eq!((from_run(&[6, 2, 1], 0x0101), from_run(&[6], 6)), (None, None));
     }

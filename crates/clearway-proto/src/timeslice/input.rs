@@ -65,7 +65,7 @@ pub(super) struct InputNode {
     begun: bool,
     /// Every builder has named its ring.
     ready: bool,
-    told_too_long: bool,
+    reported_too_long: bool,
     ended: bool,
     writes: u32,
     reached: u64,
@@ -118,7 +118,7 @@ impl InputNode {
             // An input that joins later has said that it wants to begin.
             begun: first > 0,
             ready: false,
-            told_too_long: false,
+            reported_too_long: false,
             ended: false,
             writes: 0,
             reached: 0,
@@ -375,8 +375,8 @@ impl InputNode {
             .filter(|length| *length > 0);
         let shortest = named.min().unwrap_or(u64::MAX);
         let bytes = self.connections.supply.longest();
-        if bytes > shortest && cx.config.policy.is_building() && !self.told_too_long {
-            self.told_too_long = true;
+        if bytes > shortest && cx.config.policy.is_building() && !self.reported_too_long {
+            self.reported_too_long = true;
             cx.out.notify(TimesliceEvent::TooLong { bytes, ring: shortest });
         }
     }

@@ -44,7 +44,7 @@ const TIMES: u64 = 2;
 /// before is done, and another window has begun.
 const REST: u32 = 2 * WINDOW;
 /// Intervals for which a builder is light before it asks for more: at first, and at most.
-const PATIENCE: [u32; 2] = [2 * WINDOW, 64 * WINDOW];
+const TIMEOUT: [u32; 2] = [2 * WINDOW, 64 * WINDOW];
 /// The smallest part of its turns.
 const LEAST_PART: u32 = 16;
 
@@ -188,13 +188,13 @@ pub(super) struct LoadShedder {
     rest: u32,
     /// Intervals for which it was light, and how many there must be.
     light: u32,
-    patience: u32,
+    timeout: u32,
 }
 
 impl LoadShedder {
     /// Creates a `LoadShedder` of a builder that weighs `full`.
     pub(super) const fn new(full: u32) -> Self {
-        Self { full, rest: REST, light: 0, patience: PATIENCE[0] }
+        Self { full, rest: REST, light: 0, timeout: TIMEOUT[0] }
     }
 
     /// Sets how much it weighs with all its turns.
@@ -221,10 +221,10 @@ impl LoadShedder {
             return None;
         }
         let wanted = if 2 * heavy > all {
-            self.patience = (self.patience * 4).min(PATIENCE[1]);
+            self.timeout = (self.timeout * 4).min(TIMEOUT[1]);
             (weight / 4).max(self.full / LEAST_PART).max(1)
-        } else if self.light >= self.patience && weight < self.full {
-            self.patience = (self.patience / 2).max(PATIENCE[0]);
+        } else if self.light >= self.timeout && weight < self.full {
+            self.timeout = (self.timeout / 2).max(TIMEOUT[0]);
             (weight * 2).min(self.full)
         } else {
             return None;

@@ -1,4 +1,4 @@
-//! Which peers are owed a header, with one under way to each at most.
+//! Which peers need a header, with one under way to each at most.
 //!
 //! # Model
 //! A header is written when it leaves, not when the need arises, so what is said is always the

@@ -387,7 +387,7 @@ fn job__a_token_builder_lets_in_no_more_than_its_window() {
 }
 
 #[test]
-fn job__a_contribution_longer_than_a_ring_is_told_once_by_its_input() {
+fn job__a_contribution_longer_than_a_ring_is_reported_once_by_its_input() {
     let mut job = TimesliceJob::new(JobShape { ring: 100, ..SMALL }, ContributionSource::Given);
     job.feed(4, |timeslice| if timeslice < 2 { 50 } else { 101 });
     job.run(LATE);

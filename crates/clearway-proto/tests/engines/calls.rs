@@ -79,7 +79,7 @@ fn run_trial(seed: u64, count: u64) {
         ..MemoryConfig::lossless(2)
     };
     let mut fabric = MemoryFabric::new(config);
-    let streams = StreamConfig { patience: Nanos::from_secs(1000), ..StreamConfig::new(2) };
+    let streams = StreamConfig { timeout: Nanos::from_secs(1000), ..StreamConfig::new(2) };
     let mut open = |rank| {
         let mut wire = ReliableWire::new(fabric.take(rank), 2, &streams, 0).expect("all is there");
         let frames = wire.register(frame_memory(2, WINDOW_MIN)).expect("memory");

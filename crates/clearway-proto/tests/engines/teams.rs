@@ -220,10 +220,12 @@ impl TeamsWorld {
 
     fn step(&mut self, rank: u32) {
         let process = &mut self.processes[rank as usize];
-        let mut told = Vec::new();
-        process.wake =
-            process.driver.step(self.fabric.wire(Rank(rank)), &mut |event| told.push(event)).next;
-        for event in told {
+        let mut reported = Vec::new();
+        process.wake = process
+            .driver
+            .step(self.fabric.wire(Rank(rank)), &mut |event| reported.push(event))
+            .next;
+        for event in reported {
             match event {
                 MuxEvent::One(event) => self.hear_of_channel(rank, event),
                 MuxEvent::Of(number, event) => self.hear_of_cast(rank, number, event),

@@ -72,7 +72,7 @@ fn staging__without_a_deadline_it_stays_where_it_harms_nobody() {
 }
 
 #[test]
-fn staging__a_deadline_is_kept_at_a_price_that_is_told_and_then_the_application_is_spared() {
+fn staging__a_deadline_is_kept_at_a_price_that_is_reported_and_then_the_application_is_spared() {
     let mut host = StagingHost::new();
     // Needs 40 % of the link for ten seconds.
     host.waiting.push(10_000_000_000, Bytes(500_000_000), 500_000_000);

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn answer__a_caller_for_whom_there_is_no_room_is_told() {
+    fn answer__a_caller_for_whom_there_is_no_room_is_refused() {
         let (a, b) = UnixStream::pair().expect("a pair");
         let other = thread::spawn(move || {
             answer_if(ends(b), &PROTOCOL, |_| Some(SECRET.to_vec()), || Err(DoorError::Full))

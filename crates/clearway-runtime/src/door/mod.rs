@@ -2,14 +2,14 @@
 //! threads, each for a bounded time.
 //!
 //! # Model
-//! Each visitor gets a thread of its own. Its proof and all messages after it go over a link
-//! ([`call`] and [`answer`]), which works over any connection. Which visitors may stay when many
+//! Each peer gets a thread of its own. Its proof and all messages after it go over a link
+//! ([`call`] and [`answer`]), which works over any connection. Which peers may stay when many
 //! come is decided in `places`.
 //!
 //! # Invariants
-//! I1. A visitor without the secret has a thread for [`Limits::greeting`] at most, and costs no
+//! I1. A peer without the secret has a thread for [`Limits::greeting`] at most, and costs no
 //!     memory but a few kB. There are at most
-//!     [`Limits::strangers`] of them, and [`Limits::guests`] visitors with the secret.
+//!     [`Limits::strangers`] of them, and [`Limits::authenticated`] peers with the secret.
 //! I2. A recorded conversation proves nothing: the proof answers random bytes of this connection.
 //!
 //! # Not here
@@ -30,12 +30,12 @@ use link::answer_if;
 pub use link::{HandshakeLabels, SealedReceiver, SealedSender, StreamEnds, answer, call};
 
 use crate::RuntimeError;
-use places::{PendingVisitor, Places};
+use places::{PendingPeer, Places};
 
 /// The pause before the next try when the system cannot accept a connection.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Says why a connection between a visitor and a listener failed.
+/// Says why a connection between a peer and a listener failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DoorError {
@@ -60,43 +60,43 @@ pub enum DoorError {
     /// A message was changed, left out, repeated or made up on its way: end the connection.
     #[error("a message that the other end did not say")]
     Forged,
-    /// The other end has as many visitors as it takes: come again later.
-    #[error("the other end has as many visitors as it takes; try again later")]
+    /// The other end has as many peers as it takes: come again later.
+    #[error("the other end has as many peers as it takes; try again later")]
     Full,
     /// Keys could not be made.
     #[error(transparent)]
     Keys(#[from] RuntimeError),
 }
 
-/// Bounds what visitors cost.
+/// Bounds what peers cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Visitors at a time that have not shown the secret. One more takes the place of the oldest.
+    /// Peers at a time that have not shown the secret. One more takes the place of the oldest.
     pub strangers: usize,
     /// How many of them may come from one address.
     pub each: usize,
-    /// Visitors at a time that have. One more is notified of that.
-    pub guests: usize,
-    /// How long a visitor may take to show that it knows the secret.
+    /// Peers at a time that have. One more is notified of that.
+    pub authenticated: usize,
+    /// How long a peer may take to show that it knows the secret.
     pub greeting: Duration,
 }
 
-/// Listens for visitors.
+/// Listens for peers.
 #[derive(Debug)]
 pub struct KeyedListener {
     listener: TcpListener,
     limits: Limits,
 }
 
-/// Holds the connection of a visitor that has not shown anything yet. Where it has to be introduced
+/// Holds the connection of a peer that has not shown anything yet. Where it has to be introduced
 /// before its proof, it is read and written to in the clear; all of that, the proof included, is
 /// done within [`Limits::greeting`].
 #[derive(Debug)]
-pub struct Visitor {
+pub struct AcceptedPeer {
     stream: TcpStream,
     from: SocketAddr,
     input: Greeting,
-    place: PendingVisitor,
+    place: PendingPeer,
 }
 
 impl KeyedListener {
@@ -116,10 +116,10 @@ impl KeyedListener {
         self.listener.local_addr()
     }
 
-    /// Lets visitors in for as long as the process runs, and calls `receive` for each on a thread
-    /// of its own. A visitor has a place until what `receive` was given, or got from
-    /// [`Visitor::answer`], is dropped.
-    pub fn serve(&self, receive: impl Fn(Visitor) + Send + Sync + 'static) -> ! {
+    /// Lets peers in for as long as the process runs, and calls `receive` for each on a thread
+    /// of its own. A peer has a place until what `receive` was given, or got from
+    /// [`AcceptedPeer::answer`], is dropped.
+    pub fn serve(&self, receive: impl Fn(AcceptedPeer) + Send + Sync + 'static) -> ! {
         let places = Arc::new(Places::new(self.limits));
         let receive = Arc::new(receive);
         loop {
@@ -129,22 +129,21 @@ impl KeyedListener {
             };
             let Some(place) = places.enter(&stream, from.ip()) else { continue };
             let Ok(input) = Greeting::new(&stream, self.limits.greeting) else { continue };
-            let visitor = Visitor { stream, from, input, place };
+            let peer = AcceptedPeer { stream, from, input, place };
             let receive = receive.clone();
-            // Without a thread the visitor is turned away, and its place is free again.
-            let _ =
-                thread::Builder::new().name("visitor".to_owned()).spawn(move || receive(visitor));
+            // Without a thread the peer is turned away, and its place is free again.
+            let _ = thread::Builder::new().name("peer".to_owned()).spawn(move || receive(peer));
         }
     }
 }
 
-/// Holds the place of a visitor that has shown the secret, for as long as it is not dropped.
+/// Holds the place of a peer that has shown the secret, for as long as it is not dropped.
 #[derive(Debug)]
-pub struct VisitorPlace {
-    _place: PendingVisitor,
+pub struct PeerPlace {
+    _place: PendingPeer,
 }
 
-impl Visitor {
+impl AcceptedPeer {
     /// Returns where it came from.
     pub fn from(&self) -> SocketAddr {
         self.from
@@ -159,7 +158,7 @@ impl Visitor {
     /// proof.
     ///
     /// # Errors
-    /// The connection broke, or the visitor says nothing in time.
+    /// The connection broke, or the peer says nothing in time.
     pub fn begins_with(&mut self, magic: &[u8; 16]) -> Result<bool, DoorError> {
         let mut begun = Vec::new();
         let wanted = magic.len() as u64;
@@ -179,20 +178,20 @@ impl Visitor {
         self,
         protocol: &HandshakeLabels,
         secret: &[u8],
-    ) -> Result<Option<(SealedSender, SealedReceiver, VisitorPlace)>, DoorError> {
+    ) -> Result<Option<(SealedSender, SealedReceiver, PeerPlace)>, DoorError> {
         self.answer_by(protocol, |_| Some(secret.to_vec()))
     }
 
-    /// Does the same with the secret that `secret_of` has for the visitor's session number; `None`
-    /// refuses the visitor as one with another key.
+    /// Does the same with the secret that `secret_of` has for the peer's session number; `None`
+    /// refuses the peer as one with another key.
     ///
     /// # Errors
-    /// As for [`Visitor::answer`].
+    /// As for [`AcceptedPeer::answer`].
     pub fn answer_by(
         self,
         protocol: &HandshakeLabels,
         secret_of: impl FnOnce(u64) -> Option<Vec<u8>>,
-    ) -> Result<Option<(SealedSender, SealedReceiver, VisitorPlace)>, DoorError> {
+    ) -> Result<Option<(SealedSender, SealedReceiver, PeerPlace)>, DoorError> {
         let Self { stream, input, mut place, .. } = self;
         let until = input.until.clone();
         let heard = stream.try_clone().map_err(DoorError::Unspoken)?;
@@ -203,17 +202,17 @@ impl Visitor {
         }
         // From now on the limit is what the owner of the connection sets.
         heard.set_read_timeout(None).map_err(DoorError::Unspoken)?;
-        Ok(link.map(|(speaker, listener)| (speaker, listener, VisitorPlace { _place: place })))
+        Ok(link.map(|(speaker, listener)| (speaker, listener, PeerPlace { _place: place })))
     }
 }
 
-impl Read for Visitor {
+impl Read for AcceptedPeer {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.input.read(bytes)
     }
 }
 
-impl Write for Visitor {
+impl Write for AcceptedPeer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.write(bytes)
     }
@@ -223,7 +222,7 @@ impl Write for Visitor {
     }
 }
 
-/// The input from a visitor. Until the visitor has shown that it knows the secret, a read has a
+/// The input from a peer. Until the peer has shown that it knows the secret, a read has a
 /// time limit.
 #[derive(Debug)]
 struct Greeting {
@@ -287,17 +286,17 @@ mod tests {
         HandshakeLabels { magic: *b"a test of doors\n", message_max: 1000 };
     const SECRET: &[u8] = b"sixteen bytes at least";
     const LIMITS: Limits =
-        Limits { strangers: 4, each: 4, guests: 4, greeting: Duration::from_secs(60) };
+        Limits { strangers: 4, each: 4, authenticated: 4, greeting: Duration::from_secs(60) };
 
-    /// Lets in one visitor, which `caller` is; returns both.
-    fn one_visitor() -> (TcpStream, Visitor) {
+    /// Lets in one peer, which `caller` is; returns both.
+    fn one_peer() -> (TcpStream, AcceptedPeer) {
         let door = KeyedListener::open("127.0.0.1:0", LIMITS).expect("a port");
         let address = door.address().expect("bound");
-        let (came, visitors) = channel();
+        let (came, peers) = channel();
         // The thread ends with the tests: a door has no end.
-        thread::spawn(move || door.serve(move |visitor| came.send(visitor).expect("the test")));
+        thread::spawn(move || door.serve(move |peer| came.send(peer).expect("the test")));
         let caller = TcpStream::connect(address).expect("let in");
-        (caller, visitors.recv().expect("one came"))
+        (caller, peers.recv().expect("one came"))
     }
 
     fn ends_of(stream: TcpStream) -> StreamEnds {
@@ -306,37 +305,37 @@ mod tests {
 
     #[test]
     fn begins_with__what_is_not_the_magic_is_left_for_the_proof() {
-        let (caller, mut visitor) = one_visitor();
+        let (caller, mut peer) = one_peer();
         let calls = thread::spawn(move || call(ends_of(caller), &PROTOCOL, 7, SECRET));
-        assert!(!visitor.begins_with(b"an introduction\n").expect("heard"));
-        assert!(visitor.answer(&PROTOCOL, SECRET).expect("agreed").is_some());
+        assert!(!peer.begins_with(b"an introduction\n").expect("heard"));
+        assert!(peer.answer(&PROTOCOL, SECRET).expect("agreed").is_some());
         assert!(calls.join().expect("no panic").is_ok());
     }
 
     #[test]
     fn begins_with__an_introduction_is_in_the_clear_and_the_proof_comes_behind_it() {
-        let (mut caller, mut visitor) = one_visitor();
+        let (mut caller, mut peer) = one_peer();
         let calls = thread::spawn(move || {
             caller.write_all(b"an introduction\nshe").expect("sent");
             let mut word = [0; 2];
             caller.read_exact(&mut word).expect("heard");
             (word, call(ends_of(caller), &PROTOCOL, 7, SECRET).is_ok())
         });
-        assert!(visitor.begins_with(b"an introduction\n").expect("heard"));
+        assert!(peer.begins_with(b"an introduction\n").expect("heard"));
         let mut word = [0; 3];
-        visitor.read_exact(&mut word).expect("heard");
-        visitor.write_all(b"he").expect("sent");
-        assert!(visitor.answer(&PROTOCOL, SECRET).expect("agreed").is_some());
+        peer.read_exact(&mut word).expect("heard");
+        peer.write_all(b"he").expect("sent");
+        assert!(peer.answer(&PROTOCOL, SECRET).expect("agreed").is_some());
         assert_eq!((word, calls.join().expect("no panic")), (*b"she", (*b"he", true)));
     }
 
     #[test]
-    fn answer__a_guest_that_says_nothing_more_is_heard_as_long_as_its_host_likes() {
-        let (caller, visitor) = one_visitor();
-        let stream = visitor.stream().try_clone().expect("the same");
+    fn answer__an_authenticated_peer_that_says_nothing_more_is_heard_as_long_as_its_host_likes() {
+        let (caller, peer) = one_peer();
+        let stream = peer.stream().try_clone().expect("the same");
         let calls = thread::spawn(move || call(ends_of(caller), &PROTOCOL, 7, SECRET));
-        let guest = visitor.answer(&PROTOCOL, SECRET).expect("agreed").expect("called");
-        let (_sender, mut receiver, _place) = guest;
+        let authenticated = peer.answer(&PROTOCOL, SECRET).expect("agreed").expect("called");
+        let (_sender, mut receiver, _place) = authenticated;
         let _silent = calls.join().expect("no panic").expect("agreed");
         stream.set_read_timeout(Some(Duration::from_millis(1))).expect("set");
         assert!(matches!(receiver.receive(), Err(DoorError::Unspoken(_))));
@@ -344,24 +343,25 @@ mod tests {
 
     #[test]
     fn serve__whoever_comes_last_is_heard_and_the_oldest_stranger_is_not() {
-        let limits = Limits { strangers: 1, each: 1, guests: 1, greeting: Duration::from_secs(60) };
+        let limits =
+            Limits { strangers: 1, each: 1, authenticated: 1, greeting: Duration::from_secs(60) };
         let door = KeyedListener::open("127.0.0.1:0", limits).expect("a port");
         let address = door.address().expect("bound");
-        let (came, visitors) = channel();
+        let (came, peers) = channel();
         // The thread ends with the tests: a door has no end.
         thread::spawn(move || {
-            door.serve(move |visitor| {
-                let from = visitor.from();
-                came.send((from, visitor)).expect("the test");
+            door.serve(move |peer| {
+                let from = peer.from();
+                came.send((from, peer)).expect("the test");
             })
         });
         let mut inside = Vec::new();
         let mut before: Option<TcpStream> = None;
         for _ in 0..3 {
             let caller = TcpStream::connect(address).expect("let in");
-            let (from, visitor) = visitors.recv().expect("one came");
+            let (from, peer) = peers.recv().expect("one came");
             assert_eq!(from, caller.local_addr().expect("bound"));
-            inside.push(visitor);
+            inside.push(peer);
             if let Some(mut before) = before.replace(caller) {
                 assert_eq!(before.read(&mut [0]).expect("closed in order"), 0);
             }

@@ -2,12 +2,12 @@
 //! apart from them.
 //!
 //! # Model
-//! Whoever comes is a stranger until it has shown that it knows the secret, and a guest from then
+//! Whoever comes is a stranger until it has shown that it knows the secret, and an authenticated peer from then
 //! on. A stranger that finds all places taken gets that of the oldest one: of its own address where
 //! that has as many as one address may have, of any address otherwise.
 //!
 //! # Invariants
-//! I1. Strangers take no place of guests, and one address takes no more than [`Limits::each`] of
+//! I1. Strangers take no place of authenticated, and one address takes no more than [`Limits::each`] of
 //!     those of strangers.
 
 use std::net::{IpAddr, Shutdown, TcpStream};
@@ -30,7 +30,7 @@ struct PlacesTable {
     next: u64,
     /// The oldest first.
     strangers: Vec<Stranger>,
-    guests: usize,
+    authenticated: usize,
     /// Everybody who has a thread.
     inside: usize,
 }
@@ -42,12 +42,12 @@ struct Stranger {
     stream: TcpStream,
 }
 
-/// One visitor's place; free again when it is dropped.
+/// One peer's place; free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct PendingVisitor {
+pub(super) struct PendingPeer {
     places: Arc<Places>,
     number: u64,
-    is_guest: bool,
+    is_authenticated: bool,
 }
 
 impl Places {
@@ -56,14 +56,10 @@ impl Places {
     }
 
     /// Gives a place to a stranger; `None` while too many are on their way out.
-    pub(super) fn enter(
-        self: &Arc<Self>,
-        stream: &TcpStream,
-        from: IpAddr,
-    ) -> Option<PendingVisitor> {
+    pub(super) fn enter(self: &Arc<Self>, stream: &TcpStream, from: IpAddr) -> Option<PendingPeer> {
         let stream = stream.try_clone().ok()?;
         let mut inner = self.lock();
-        if inner.inside >= self.limits.strangers + self.limits.guests + LEAVING_MAX {
+        if inner.inside >= self.limits.strangers + self.limits.authenticated + LEAVING_MAX {
             return None;
         }
         let is_of_address = |stranger: &&Stranger| stranger.from == from;
@@ -77,7 +73,7 @@ impl Places {
         inner.next += 1;
         inner.inside += 1;
         inner.strangers.push(Stranger { number, from, stream });
-        Some(PendingVisitor { places: self.clone(), number, is_guest: false })
+        Some(PendingPeer { places: self.clone(), number, is_authenticated: false })
     }
 
     fn lock(&self) -> MutexGuard<'_, PlacesTable> {
@@ -101,28 +97,28 @@ impl PlacesTable {
     }
 }
 
-impl PendingVisitor {
-    /// Makes a guest of a stranger that has shown that it knows the secret.
+impl PendingPeer {
+    /// Makes an authenticated peer of a stranger that has shown that it knows the secret.
     ///
     /// # Errors
     /// [`DoorError::Full`]; it was shown out meanwhile.
     pub(super) fn admit(&mut self) -> Result<(), DoorError> {
         let mut inner = self.places.lock();
-        if !inner.forget(self.number) || inner.guests >= self.places.limits.guests {
+        if !inner.forget(self.number) || inner.authenticated >= self.places.limits.authenticated {
             return Err(DoorError::Full);
         }
-        inner.guests += 1;
-        self.is_guest = true;
+        inner.authenticated += 1;
+        self.is_authenticated = true;
         Ok(())
     }
 }
 
-impl Drop for PendingVisitor {
+impl Drop for PendingPeer {
     fn drop(&mut self) {
         let mut inner = self.places.lock();
         inner.inside -= 1;
-        if self.is_guest {
-            inner.guests -= 1;
+        if self.is_authenticated {
+            inner.authenticated -= 1;
         } else {
             inner.forget(self.number);
         }
@@ -144,8 +140,13 @@ mod tests {
         (caller, listener.accept().expect("a caller").0)
     }
 
-    fn places(strangers: usize, each: usize, guests: usize) -> Arc<Places> {
-        Arc::new(Places::new(Limits { strangers, each, guests, greeting: Duration::from_secs(60) }))
+    fn places(strangers: usize, each: usize, authenticated: usize) -> Arc<Places> {
+        Arc::new(Places::new(Limits {
+            strangers,
+            each,
+            authenticated,
+            greeting: Duration::from_secs(60),
+        }))
     }
 
     fn is_out((caller, _): &mut (TcpStream, TcpStream)) -> bool {

@@ -27,7 +27,7 @@ use crate::waiting;
 /// Directories and sessions of this test process.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 /// Longest wait for what is expected; nothing is asserted about how long it took.
-const PATIENCE: Nanos = Nanos::from_millis(20_000);
+const TIMEOUT: Nanos = Nanos::from_millis(20_000);
 const DISK: TargetId = TargetId(1);
 const HUNG: TargetId = TargetId(2);
 
@@ -142,12 +142,12 @@ impl SingleEnd {
 
     /// Waits for `count` arrivals: completions, and `None` for room.
     fn await_ends(&mut self, count: usize) -> Vec<Option<(u64, Status, u64)>> {
-        let until = clock::now() + PATIENCE;
+        let until = clock::now() + TIMEOUT;
         let mut seen = Vec::new();
         while seen.len() < count {
             assert!(clock::now() < until, "only {seen:?}");
             if !self.wire.files.is_ready() {
-                waiting::ready([self.wire.files.finished.signal()], Some(PATIENCE), &[]);
+                waiting::ready([self.wire.files.finished.signal()], Some(TIMEOUT), &[]);
             }
             self.wire.poll(1, &mut |arrival| {
                 seen.push(match arrival {
@@ -321,7 +321,7 @@ fn wait__who_sleeps_is_woken_by_every_completion_and_by_others() {
     let file = wire.open(directory.create("woken"), DISK).expect("threads");
     let region = wire.register(Bytes(8)).expect("room");
     let memory = Span { region, offset: 0, length: 8 };
-    let until = clock::now() + PATIENCE;
+    let until = clock::now() + TIMEOUT;
     for turn in 0..2_000 {
         let kind = [FileKind::Write, FileKind::Read][turn % 2];
         let token = Token(turn as u64);
@@ -343,7 +343,7 @@ fn wait__who_sleeps_is_woken_by_every_completion_and_by_others() {
     let (silent, closed) = (io::pipe().expect("a pipe"), io::pipe().expect("a pipe"));
     drop(closed.1);
     let both = [silent.0.as_fd(), closed.0.as_fd()];
-    let woken = wire.poll_ready(Some(PATIENCE), &both);
+    let woken = wire.poll_ready(Some(TIMEOUT), &both);
     assert!(woken.extra(1) && !woken.extra(0), "descriptors keep their places: {woken:?}");
 }
 

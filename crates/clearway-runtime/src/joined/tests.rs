@@ -19,7 +19,7 @@ use crate::waiting::asleep::assert_wakes;
 static SESSIONS: AtomicU64 = AtomicU64::new(1 << 20);
 
 /// Longest wait for what is expected; nothing is asserted about how long it took.
-const PATIENCE: Nanos = Nanos::from_millis(20_000);
+const TIMEOUT: Nanos = Nanos::from_millis(20_000);
 
 /// Ranks on hosts that do not share memory.
 struct JoinedHosts {
@@ -73,7 +73,7 @@ impl JoinedHosts {
     /// Waits for one message at `rank`: its sender, head, and where its body lies.
     fn await_message(&mut self, rank: usize) -> (Rank, Vec<u8>, Span) {
         let wire = &mut self.wires[rank];
-        let until = clock::now() + PATIENCE;
+        let until = clock::now() + TIMEOUT;
         let mut seen = None;
         while seen.is_none() && clock::now() < until {
             wire.wait(Some(until), &[]);
@@ -231,7 +231,7 @@ fn wait__who_sleeps_is_woken_over_both_wires() {
         for _ in 0..TURNS {
             let mut came = false;
             while !came {
-                wire.wait(Some(clock::now() + PATIENCE), &[]);
+                wire.wait(Some(clock::now() + TIMEOUT), &[]);
                 wire.poll(1, &mut |arrival| came |= matches!(arrival, Arrival::Datagram(_)));
             }
             let (send, heads) = send(0, b"", Span::EMPTY);
@@ -241,7 +241,7 @@ fn wait__who_sleeps_is_woken_over_both_wires() {
     thread::scope(|scope| {
         scope.spawn(|| echo(&mut near));
         scope.spawn(|| echo(&mut far));
-        let until = clock::now() + PATIENCE;
+        let until = clock::now() + TIMEOUT;
         for turn in 0..TURNS {
             for to in [1, 2] {
                 let (send, heads) = send(to, b"", Span::EMPTY);

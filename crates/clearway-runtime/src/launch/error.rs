@@ -32,12 +32,12 @@ pub enum LaunchError {
         limit: usize,
     },
     /// Somebody did not come in time: look whether all ranks run, or be more patient.
-    #[error("{what} did not happen within {} s", .patience.as_secs_f32())]
+    #[error("{what} did not happen within {} s", .timeout.as_secs_f32())]
     TimedOut {
         /// What was waited for.
         what: &'static str,
         /// For how long.
-        patience: Duration,
+        timeout: Duration,
     },
     /// The launcher refused or answered nonsense: report it with the launcher's version.
     #[error("{method}: {what}")]

@@ -23,7 +23,7 @@ const EXCERPT_MAX: usize = 64;
 
 /// The last words of a process that has ended are in its pipe already; a busy machine needs some
 /// scheduler slices to bring them.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The standard error of one process.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl ErrorOutput {
 
     /// Returns the last line that was not printed, of a process that has ended.
     pub(super) fn last(&self) -> Option<String> {
-        let _ = self.silence.recv_timeout(PATIENCE);
+        let _ = self.silence.recv_timeout(TIMEOUT);
         self.heard.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

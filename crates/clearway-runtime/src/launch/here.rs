@@ -38,7 +38,7 @@ pub struct HereOptions {
     /// Where the standard input of the ranks comes from.
     pub input: StandardInput,
     /// The longest wait of ranks for the last one to come to an exchange or a barrier.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Names and values of variables that the ranks get beside those of this process, or instead of
     /// them.
     pub variables: Vec<(String, String)>,
@@ -49,7 +49,7 @@ impl Default for HereOptions {
     fn default() -> Self {
         Self {
             input: StandardInput::Empty,
-            patience: Duration::from_secs(60),
+            timeout: Duration::from_secs(60),
             variables: Vec::new(),
         }
     }
@@ -86,7 +86,7 @@ pub fn start_here(
     // Only ranks of this host have to reach it.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let listener = listener.map_err(LaunchError::system("open a TCP port for the ranks"))?;
-    let hub_server = HubServer::open(listener, Hub::new(ranks, secrets.keys(), options.patience))?;
+    let hub_server = HubServer::open(listener, Hub::new(ranks, secrets.keys(), options.timeout))?;
     check_way_to(hub_server.address())?;
     let meet = hub_server.address().to_string();
     let program_name = program.to_string_lossy().into_owned();

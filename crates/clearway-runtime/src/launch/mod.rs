@@ -12,7 +12,7 @@
 //! # Invariants
 //! I1. A process that a launcher started never takes itself for a job of one rank, unless the
 //!     launcher says so.
-//! I2. Nothing waits longer than [`JoinOptions::patience`] for a launcher or a peer.
+//! I2. Nothing waits longer than [`JoinOptions::timeout`] for a launcher or a peer.
 //! I3. What is inherited from a launcher, and every socket made here, is closed in programs that
 //!     this process starts.
 //!
@@ -74,7 +74,7 @@ pub struct JoinOptions {
     /// These variables instead of the process environment, for tests.
     pub variables: Option<BTreeMap<String, String>>,
     /// The longest wait for a launcher's answer, or for the last rank to come.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// This PMIx library instead of the `libpmix.so.2` that the loader finds.
     pub pmix_library: Option<PathBuf>,
     /// The way in which this process ends with its job.
@@ -118,7 +118,7 @@ impl Default for JoinOptions {
     fn default() -> Self {
         Self {
             variables: None,
-            patience: Duration::from_secs(60),
+            timeout: Duration::from_secs(60),
             pmix_library: None,
             ending: JobEndAction::Exit,
             launcher: LauncherUse::Own,

@@ -5,7 +5,7 @@
 //!
 //! Calls into the library block, and with a server of another release some never return. So they
 //! are all made by one thread that does nothing else; the job asks it over a channel and waits no
-//! longer than its patience. A thread that does not come back is left behind and never asked again:
+//! longer than its timeout. A thread that does not come back is left behind and never asked again:
 //! a probe in a forked child instead would connect to the server under this rank's name a second
 //! time, and its end would count as this rank's.
 //!
@@ -39,7 +39,7 @@ const METHOD: &str = "PMIx";
 const MAJORS: std::ops::RangeInclusive<u32> = 4..=5;
 
 /// The longest wait for the launcher to take an abort: this process ends anyway.
-const ABORT_PATIENCE: Duration = Duration::from_secs(2);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a program needs that connects beside this process as the same rank: the library's store in
 /// shared memory has one reader for each rank (4.2.2: `MPI_Init` does not find the local rank), so the
@@ -65,11 +65,11 @@ pub(super) fn join(
     let mut desk = PmixLink {
         questions: Some(questions),
         answers,
-        patience: options.patience,
+        timeout: options.timeout,
         abort: abort_path(&namespace),
     };
     let PmixResponse::Joined(found) =
-        desk.next_response("joining through PMIx", options.patience)?
+        desk.next_response("joining through PMIx", options.timeout)?
     else {
         return Err(JoinFailure::Failed("the library was asked for nothing".to_owned()));
     };
@@ -119,7 +119,7 @@ struct PmixLink {
     /// Gone after a time-out (I1).
     questions: Option<Sender<PmixRequest>>,
     answers: Receiver<Result<PmixResponse, String>>,
-    patience: Duration,
+    timeout: Duration,
     abort: AbortPath,
 }
 
@@ -127,14 +127,14 @@ struct PmixLink {
 #[derive(Clone, Copy, Debug)]
 enum AbortPath {
     /// To be told.
-    Told,
+    Notified,
     /// To see the rank's exit.
     Seen,
 }
 
 /// Returns what the launcher of this job needs: Slurm's plug-in names jobs `slurm.pmix.JOB.STEP`.
 fn abort_path(namespace: &str) -> AbortPath {
-    if is_of_slurm(namespace) { AbortPath::Told } else { AbortPath::Seen }
+    if is_of_slurm(namespace) { AbortPath::Notified } else { AbortPath::Seen }
 }
 
 /// Returns whether `namespace` is a job of Slurm's own plug-in.
@@ -153,19 +153,19 @@ impl PmixLink {
         if !sent {
             return Err(refused("the library does not answer any more".to_owned()));
         }
-        self.next_response(what, self.patience)
+        self.next_response(what, self.timeout)
     }
 
     fn next_response(
         &mut self,
         what: &'static str,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<PmixResponse, LaunchError> {
-        match self.answers.recv_timeout(patience) {
+        match self.answers.recv_timeout(timeout) {
             Ok(answer) => answer.map_err(refused),
             Err(RecvTimeoutError::Timeout) => {
                 self.questions = None;
-                Err(LaunchError::TimedOut { what, patience })
+                Err(LaunchError::TimedOut { what, timeout })
             }
             Err(RecvTimeoutError::Disconnected) => {
                 Err(refused("the library's thread ended".to_owned()))
@@ -203,7 +203,7 @@ impl JobLink for PmixLink {
             return;
         }
         let sentence = CString::new(sentence.replace('\0', " ")).unwrap_or_default();
-        self.patience = ABORT_PATIENCE;
+        self.timeout = ABORT_TIMEOUT;
         // Whatever comes of it, this process ends, and the launcher sees that too.
         let _ = self.request(PmixRequest::Abort(code, sentence), "an abort");
     }
@@ -333,7 +333,7 @@ mod tests {
         let mut desk = PmixLink {
             questions: Some(questions),
             answers,
-            patience: Duration::ZERO,
+            timeout: Duration::ZERO,
             abort: AbortPath::Seen,
         };
         assert!(matches!(desk.barrier(), Err(LaunchError::TimedOut { .. })));

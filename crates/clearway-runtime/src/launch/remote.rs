@@ -133,13 +133,13 @@ impl RemoteProcess {
     }
 
     /// Closes the input and output of the process, waits until it has ended, and kills it when it
-    /// has not within `patience`.
+    /// has not within `timeout`.
     ///
     /// # Errors
     /// The system cannot say how the process ended.
-    pub fn end_within(&mut self, patience: Duration) -> io::Result<ExitStatus> {
+    pub fn end_within(&mut self, timeout: Duration) -> io::Result<ExitStatus> {
         drop((self.input.take(), self.child.stdout.take()));
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         while Instant::now() < until {
             if let Some(status) = self.ended() {
                 return Ok(status);

@@ -139,7 +139,7 @@ fn join_hub(
     options: &JoinOptions,
 ) -> Result<MemberLink, LaunchError> {
     let begun = Instant::now();
-    let addresses = resolve(vec![step.first.clone()], step.ports().collect(), options.patience)?;
+    let addresses = resolve(vec![step.first.clone()], step.ports().collect(), options.timeout)?;
     let (ending, launcher) = (options.ending, options.launcher);
     let on_end = move |end: &JobFailure, source| {
         if launcher == LauncherUse::Program {
@@ -155,7 +155,7 @@ fn join_hub(
     MemberLink::join(
         claim,
         &addresses,
-        options.patience.saturating_sub(begun.elapsed()),
+        options.timeout.saturating_sub(begun.elapsed()),
         Box::new(on_end),
     )
 }
@@ -167,11 +167,11 @@ fn join_hub(
 pub(super) fn resolve(
     names: Vec<String>,
     ports: Vec<u16>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Vec<SocketAddr>, LaunchError> {
     let (found, answer) = channel();
     let shown = names.join(", ");
-    // The system's resolver has its own idea of patience; a thread that waits for it is left
+    // The system's resolver has a timeout of its own; a thread that waits for it is left
     // behind.
     let look_up = move || {
         let all =
@@ -181,7 +181,7 @@ pub(super) fn resolve(
         let _ = found.send(hosts);
     };
     thread::Builder::new().spawn(look_up).map_err(LaunchError::system("start a thread"))?;
-    let hosts = answer.recv_timeout(patience).unwrap_or_default();
+    let hosts = answer.recv_timeout(timeout).unwrap_or_default();
     if hosts.is_empty() {
         let what = format!("no address is known for {shown}");
         return Err(LaunchError::Launcher { method: "rendezvous", what });
@@ -219,7 +219,7 @@ impl HubLink {
             LaunchError::Launcher { method: "rendezvous", what }
         })?;
         let hub =
-            Hub::new(step.size, MemberKeys::Shared(step.key(options.launcher)), options.patience);
+            Hub::new(step.size, MemberKeys::Shared(step.key(options.launcher)), options.timeout);
         let hub_server = HubServer::open(listener, hub)?;
         let near = SocketAddr::from((Ipv4Addr::LOCALHOST, hub_server.address().port()));
         let hub_server = Arc::new(Mutex::new(hub_server));
@@ -232,7 +232,7 @@ impl HubLink {
             wait_for_others(&others);
             job::end_process(ending, end.code, Some(&end.sentence))
         };
-        let member = MemberLink::join(claim, &[near], options.patience, Box::new(on_end))?;
+        let member = MemberLink::join(claim, &[near], options.timeout, Box::new(on_end))?;
         Ok(Self { member, hub_server })
     }
 }

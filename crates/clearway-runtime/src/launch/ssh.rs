@@ -95,7 +95,7 @@ pub(super) fn join(
     };
     let places = places(&meet, seen_from_here.as_deref()).map_err(JoinFailure::Failed)?;
     let RankSecrets { own: key, job: secret } = read_secrets(source, options, lost)?;
-    let rest = || options.patience.saturating_sub(begun.elapsed());
+    let rest = || options.timeout.saturating_sub(begun.elapsed());
     let addresses = addresses(&places, rest())?;
     let claim = JoinClaim { rank, size, host: host_name(), key };
     // What the hub tells, the coordinator says for all.
@@ -132,11 +132,11 @@ fn places(meet: &str, ssh_connection: Option<&str>) -> Result<Vec<(String, u16)>
 }
 
 /// Returns the addresses of `places`, without those whose name nobody knows.
-fn addresses(places: &[(String, u16)], patience: Duration) -> Result<Vec<SocketAddr>, LaunchError> {
+fn addresses(places: &[(String, u16)], timeout: Duration) -> Result<Vec<SocketAddr>, LaunchError> {
     let mut addresses = Vec::new();
     let mut last = None;
     for (host, port) in places {
-        match resolve(vec![host.clone()], vec![*port], patience) {
+        match resolve(vec![host.clone()], vec![*port], timeout) {
             Ok(mut found) => addresses.append(&mut found),
             Err(error) => last = Some(error),
         }
@@ -172,14 +172,14 @@ fn read_secrets(
     options: &JoinOptions,
     lost: &'static str,
 ) -> Result<RankSecrets, LaunchError> {
-    let (ending, patience) = (options.ending, options.patience);
+    let (ending, timeout) = (options.ending, options.timeout);
     let (found, secrets) = channel();
     let life = move || watch(source, &found, ending, lost);
     thread::Builder::new()
         .name("conductor".to_owned())
         .spawn(life)
         .map_err(LaunchError::system("start a thread"))?;
-    match secrets.recv_timeout(patience) {
+    match secrets.recv_timeout(timeout) {
         Ok(Some(secrets)) => Ok(secrets),
         Ok(None) => {
             let what = format!(
@@ -188,7 +188,7 @@ fn read_secrets(
             Err(LaunchError::Launcher { method: "ssh", what })
         }
         Err(_) => {
-            Err(LaunchError::TimedOut { what: "the arrival of the conductor's secret", patience })
+            Err(LaunchError::TimedOut { what: "the arrival of the conductor's secret", timeout })
         }
     }
 }

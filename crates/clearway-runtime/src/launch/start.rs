@@ -64,7 +64,7 @@ pub struct SshOptions {
     /// Where the ranks begin; without it, in the home directory.
     pub directory: Option<PathBuf>,
     /// The longest wait for all ranks to join, and for the last rank to come to an exchange.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Default for SshOptions {
@@ -76,7 +76,7 @@ impl Default for SshOptions {
             addresses: Vec::new(),
             variables: Vec::new(),
             directory: None,
-            patience: Duration::from_secs(60),
+            timeout: Duration::from_secs(60),
         }
     }
 }
@@ -88,7 +88,7 @@ impl Default for SshOptions {
 ///
 /// # Errors
 /// A host cannot be reached or has no such program, a rank ends before it has joined, they are not
-/// complete within the patience, or `watch` wants an end; nothing is left running then.
+/// complete within the timeout, or `watch` wants an end; nothing is left running then.
 pub fn start_over_ssh(
     hosts: &[HostEntry],
     program: &str,
@@ -105,7 +105,7 @@ pub fn start_over_ssh(
     let claim = JoinClaim { rank: own, size, host: slurm::host_name(), key: secrets.key(own) };
     let near = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     // The end of the job reaches this process as an error of what it does next.
-    let member = MemberLink::join(&claim, &[near], options.patience, Box::new(|_, _| {}))?;
+    let member = MemberLink::join(&claim, &[near], options.timeout, Box::new(|_, _| {}))?;
     let (secret, link) = (Some(secrets.job_key()), Box::new(CoordinatorLink { member, started }));
     let joined = JoinedJob { method: JoinMethod::Ssh, rank: own, size, secret, link };
     Ok(Job::new(joined, Vec::new(), None, JobEndAction::Exit))
@@ -153,12 +153,12 @@ impl StartOrder<'_> {
         let Self { places, program, arguments, options } = *self;
         let listener =
             slurm::listen(0).map_err(LaunchError::system("open a TCP port for the ranks"))?;
-        let hub = Hub::new(size, secrets.keys(), options.patience);
+        let hub = Hub::new(size, secrets.keys(), options.timeout);
         let hub_server = HubServer::open(listener, hub)?;
         let port = hub_server.address().port();
         let meet = meeting_places(&options.addresses, &slurm::host_name(), port);
         let mut started = StartedRanks::new(hub_server, program.to_owned());
-        let until = Instant::now() + options.patience;
+        let until = Instant::now() + options.timeout;
         while !started.is_complete(places.len()) {
             while let Some(host) =
                 places.get(started.ranks.len()).filter(|host| started.waiting(host) < WINDOW)
@@ -172,7 +172,7 @@ impl StartOrder<'_> {
             if watch().is_break() {
                 return Err(LaunchError::Stopped);
             }
-            started.watch_start(until, options.patience)?;
+            started.watch_start(until, options.timeout)?;
         }
         Ok((started, port))
     }
@@ -288,9 +288,9 @@ fn spawn(
     options: &SshOptions,
 ) -> Result<RemoteProcess, LaunchError> {
     let program = options.ssh.to_string_lossy();
-    // Half of the patience: a host that does not answer is reported by ssh, which knows more about
+    // Half of the timeout: a host that does not answer is reported by ssh, which knows more about
     // it.
-    let mut command = reaching_command(&options.ssh, options.patience / 2);
+    let mut command = reaching_command(&options.ssh, options.timeout / 2);
     command.args(&options.ssh_arguments).args([host, line]).process_group(0);
     let started = RemoteProcess::start(&mut command, host, secrets);
     started.map_err(LaunchError::system(format!("start {program}, which reaches the hosts")))

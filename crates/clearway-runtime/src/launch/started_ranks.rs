@@ -168,7 +168,7 @@ impl StartedRanks {
     pub(super) fn watch_start(
         &mut self,
         until: Instant,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), LaunchError> {
         if let Some(event) = self.hub_server.next(LOOK_EVERY) {
             self.take(event)?;
@@ -180,9 +180,7 @@ impl StartedRanks {
         }
         let late = self.ranks.iter().find(|one| !one.has_joined && Instant::now() >= until);
         match late {
-            Some(one) => {
-                Err(one.error(format!("did not join within {} s", patience.as_secs_f32())))
-            }
+            Some(one) => Err(one.error(format!("did not join within {} s", timeout.as_secs_f32()))),
             None => Ok(()),
         }
     }
@@ -208,9 +206,9 @@ impl StartedRanks {
     }
 
     /// Returns how the job came to its end, when it did not end well and the hub says so within
-    /// `patience`.
-    pub(super) fn end_of_job(&mut self, patience: Duration) -> Option<LaunchError> {
-        let end = self.hub_server.wait_over(patience)?.err()?;
+    /// `timeout`.
+    pub(super) fn end_of_job(&mut self, timeout: Duration) -> Option<LaunchError> {
+        let end = self.hub_server.wait_over(timeout)?.err()?;
         Some(self.name_the_end(end))
     }
 

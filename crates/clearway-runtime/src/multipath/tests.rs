@@ -20,7 +20,7 @@ use crate::waiting::asleep::assert_wakes;
 static SESSIONS: AtomicU64 = AtomicU64::new(1 << 21);
 
 /// Longest wait for what is expected; nothing is asserted about how long it took.
-const PATIENCE: Nanos = Nanos::from_millis(20_000);
+const TIMEOUT: Nanos = Nanos::from_millis(20_000);
 
 /// A wire that accepts everything and carries nothing while it is cut.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl MultipathJob {
     /// Waits for one message at `rank`: on which path it came, and where its body lies.
     fn await_message(&mut self, rank: usize) -> (PathId, Span) {
         let end = &mut self.ends[rank];
-        let until = clock::now() + PATIENCE;
+        let until = clock::now() + TIMEOUT;
         let mut seen = None;
         while seen.is_none() && clock::now() < until {
             end.wait(Some(until), &[]);
@@ -255,7 +255,7 @@ fn reliable__writes_go_on_over_the_wire_that_is_left_and_back() {
     let into = RemoteSpan { region: regions[1], offset: 0 };
     let (mut posted, mut done, mut landed) = (0, 0, Vec::new());
     let (mut while_cut, mut since) = (0, 0);
-    let until = clock::now() + PATIENCE;
+    let until = clock::now() + TIMEOUT;
     // On until the wire that was mended has carried something again: it is tried every 100 ms.
     loop {
         let is_enough = posted >= WRITES && carried.get() >= since + 100;

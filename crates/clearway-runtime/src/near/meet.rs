@@ -180,8 +180,8 @@ pub(super) fn lead(
 ) -> Result<MetNeighbours, RuntimeError> {
     let memory =
         HostMemory::create(layout, 0).map_err(refused("make memory for the symmetric heaps"))?;
-    let deadline = Deadline::new(config.patience);
-    let mut callers: Vec<Option<Guest>> = (0..config.places).map(|_| None).collect();
+    let deadline = Deadline::new(config.timeout);
+    let mut callers: Vec<Option<Caller>> = (0..config.places).map(|_| None).collect();
     let mut silent: Vec<OwnedFd> = Vec::new();
     while let Some(place) = (1..config.places).find(|place| callers[*place].is_none()) {
         let mut fds = vec![PollFd::new(&entrance.listener, PollFlags::IN)];
@@ -197,14 +197,14 @@ pub(super) fn lead(
             match hear_hello(&socket, entrance.name) {
                 HelloOutcome::Nothing => silent.push(socket),
                 HelloOutcome::Stranger => {}
-                HelloOutcome::Guest(hello, file) => {
+                HelloOutcome::Caller(hello, file) => {
                     let at = usize::try_from(hello.place).unwrap_or(usize::MAX);
                     if hello.heap != layout.heap as u64 {
                         return Err(RuntimeError::NearShape { place: at });
                     }
                     if let Some(free @ None) = callers.get_mut(at) {
                         let statics = file.map(|file| (file, hello.statics as usize));
-                        *free = Some(Guest { socket, statics });
+                        *free = Some(Caller { socket, statics });
                     }
                 }
             }
@@ -213,19 +213,19 @@ pub(super) fn lead(
     hand_out(&memory, config, &callers, deadline)?;
     let statics = callers
         .iter()
-        .map(|guest| map_statics(guest.as_ref()?.statics.as_ref()?))
+        .map(|caller| map_statics(caller.as_ref()?.statics.as_ref()?))
         .map(Option::transpose);
     let statics = statics.collect::<Result<_, _>>()?;
     let lives = callers
         .into_iter()
         .enumerate()
-        .filter_map(|(place, guest)| Some((place, guest?.socket)))
+        .filter_map(|(place, caller)| Some((place, caller?.socket)))
         .collect();
     Ok(MetNeighbours { memory, statics, lives })
 }
 
 /// Another PE, as the leader sees it.
-struct Guest {
+struct Caller {
     socket: OwnedFd,
     statics: Option<(OwnedFd, usize)>,
 }
@@ -234,7 +234,7 @@ struct Guest {
 enum HelloOutcome {
     Nothing,
     Stranger,
-    Guest(NearHello, Option<OwnedFd>),
+    Caller(NearHello, Option<OwnedFd>),
 }
 
 fn hear_hello(socket: &OwnedFd, name: u64) -> HelloOutcome {
@@ -245,7 +245,7 @@ fn hear_hello(socket: &OwnedFd, name: u64) -> HelloOutcome {
         Err(Errno::AGAIN | Errno::INTR) => HelloOutcome::Nothing,
         Ok((length, files)) => match NearHello::parse(&buffer[..length]) {
             Some(hello) if same_user && hello.name == name => {
-                HelloOutcome::Guest(hello, files.into_iter().next())
+                HelloOutcome::Caller(hello, files.into_iter().next())
             }
             _ => HelloOutcome::Stranger,
         },
@@ -264,35 +264,35 @@ fn map_statics((file, length): &(OwnedFd, usize)) -> Option<Result<MappedPart, R
 fn hand_out(
     memory: &HostMemory,
     config: &NearConfig,
-    callers: &[Option<Guest>],
+    callers: &[Option<Caller>],
     deadline: Deadline,
 ) -> Result<(), RuntimeError> {
     let own = config.statics.as_ref().map(|statics| (0, statics.file.as_fd(), statics.length));
-    let others = callers.iter().enumerate().filter_map(|(place, guest)| {
-        let (file, length) = guest.as_ref()?.statics.as_ref()?;
+    let others = callers.iter().enumerate().filter_map(|(place, caller)| {
+        let (file, length) = caller.as_ref()?.statics.as_ref()?;
         Some((place, file.as_fd(), *length))
     });
     let parts: Vec<(usize, BorrowedFd<'_>, usize)> = own.into_iter().chain(others).collect();
-    for (place, guest) in
-        callers.iter().enumerate().filter_map(|(place, guest)| Some((place, guest.as_ref()?)))
+    for (place, caller) in
+        callers.iter().enumerate().filter_map(|(place, caller)| Some((place, caller.as_ref()?)))
     {
         for (of, file, length) in parts.iter().filter(|(of, ..)| *of != place) {
-            send(guest, &part_bytes(*of as u64, *length as u64), *file, place, deadline)?;
+            send(caller, &part_bytes(*of as u64, *length as u64), *file, place, deadline)?;
         }
-        send(guest, &part_bytes(HOST, 0), memory.file(), place, deadline)?;
+        send(caller, &part_bytes(HOST, 0), memory.file(), place, deadline)?;
     }
     Ok(())
 }
 
 fn send(
-    guest: &Guest,
+    caller: &Caller,
     bytes: &[u8],
     file: BorrowedFd<'_>,
     place: usize,
     deadline: Deadline,
 ) -> Result<(), RuntimeError> {
     loop {
-        match meeting::send_message(guest.socket.as_fd(), bytes, &[file]) {
+        match meeting::send_message(caller.socket.as_fd(), bytes, &[file]) {
             Ok(()) => return Ok(()),
             Err(error) if retries(&error) => deadline.poll(&mut [], place)?,
             Err(error) => return Err(refused("send memory to another PE")(error)),
@@ -334,7 +334,7 @@ pub(super) fn follow(
         config.statics.iter().map(|statics| statics.file.as_fd()).collect();
     meeting::send_message(socket.as_fd(), &hello.bytes(), &files)
         .map_err(refused("speak to the leader of this host"))?;
-    let deadline = Deadline::new(config.patience);
+    let deadline = Deadline::new(config.timeout);
     let mut statics = vec![None; config.places];
     loop {
         let mut buffer = [0; HELLO_LENGTH + 1];

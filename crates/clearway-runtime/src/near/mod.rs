@@ -94,7 +94,7 @@ pub struct NearConfig {
     /// This PE's statics, if they can be shared.
     pub statics: Option<StaticsFile>,
     /// The longest time to wait for the other PEs.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// The PEs of this host, seen from one of them. It is kept until the process ends.

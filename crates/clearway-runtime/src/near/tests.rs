@@ -13,9 +13,9 @@ fn meet(places: usize) -> Vec<Near> {
         let open = |(place, entrance): (usize, Entrance)| {
             scope.spawn(move || {
                 let statics = StaticsFile::new(4_096 * (place + 1)).expect("memory");
-                let patience = Duration::from_secs(20);
+                let timeout = Duration::from_secs(20);
                 let (owners, heap, statics) = (places + 1, 8 << 20, Some(statics));
-                let config = NearConfig { place, places, owners, heap, statics, patience };
+                let config = NearConfig { place, places, owners, heap, statics, timeout };
                 Near::open(entrance, leader, &config).expect("met")
             })
         };
@@ -65,13 +65,13 @@ fn ring__is_the_same_memory_at_both_ends_and_no_other() {
 #[test]
 fn watch__the_leader_hears_of_all_and_all_hear_of_the_leader() {
     let mut all = meet(3);
-    let (tell, told) = channel();
+    let (tell, reported) = channel();
     for (me, near) in all.iter().enumerate().filter(|(me, _)| *me != 1) {
         let tell = tell.clone();
         near.watch(move |gone| tell.send((me, gone)).expect("heard")).expect("a thread");
     }
     drop(all.remove(1));
-    assert_eq!(told.recv(), Ok((0, 1)), "only the leader has a connection to it");
+    assert_eq!(reported.recv(), Ok((0, 1)), "only the leader has a connection to it");
     drop(all);
 }
 
@@ -79,8 +79,8 @@ fn watch__the_leader_hears_of_all_and_all_hear_of_the_leader() {
 fn open__too_many_places_and_too_long_heaps_are_refused() {
     let open = |places, heap| {
         let entrance = Entrance::open().expect("room");
-        let (place, owners, patience) = (0, places, Duration::ZERO);
-        let config = NearConfig { place, places, owners, heap, statics: None, patience };
+        let (place, owners, timeout) = (0, places, Duration::ZERO);
+        let config = NearConfig { place, places, owners, heap, statics: None, timeout };
         Near::open(entrance, 0, &config).map(drop).unwrap_err().to_string()
     };
     assert_eq!(

@@ -23,7 +23,7 @@ const HOST_MEMORY: Bytes = Bytes(32 << 20);
 
 /// How long ranks wait for each other: as long as a launcher takes to start processes on a busy
 /// host, several times over.
-const PATIENCE: Nanos = Nanos::from_millis(20_000);
+const TIMEOUT: Nanos = Nanos::from_millis(20_000);
 
 /// One rank's part in a job over shared memory.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub struct ShmConfig {
     /// How to wait.
     pub waiting: Waiting,
     /// How long to wait for the other ranks when opening.
-    pub patience: Nanos,
+    pub timeout: Nanos,
     /// Nobody waits for this rank any more when this can be read or was closed by its other end:
     /// opening ends then.
     pub while_silent: Option<Arc<OwnedFd>>,
@@ -69,7 +69,7 @@ impl ShmConfig {
             local,
             ring,
             waiting: Waiting::Adaptive,
-            patience: PATIENCE,
+            timeout: TIMEOUT,
             while_silent: None,
         }
     }

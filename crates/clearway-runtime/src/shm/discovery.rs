@@ -287,7 +287,7 @@ pub(super) fn discover(
         silent: Vec::new(),
         met: Vec::new(),
     };
-    let until = clock::now() + config.patience;
+    let until = clock::now() + config.timeout;
     while meeting.met.len() + 1 < config.local.len() {
         meeting.connect_to_lower();
         meeting.wait(until)?;
@@ -334,7 +334,7 @@ impl PeerDiscovery<'_> {
             |rank: &Rank| *rank == self.config.rank || self.met.iter().any(|met| met.rank == *rank);
         let mut missing = self.config.local.iter().copied().filter(|rank| !is_here(rank));
         let first = missing.next().unwrap_or(self.config.rank);
-        RuntimeError::ShmAbsent { first, others: missing.count(), within: self.config.patience }
+        RuntimeError::ShmAbsent { first, others: missing.count(), within: self.config.timeout }
     }
 
     fn accept(&mut self) {

@@ -19,7 +19,7 @@ use crate::waiting::asleep::assert_wakes;
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
 /// Longest wait for what is expected; nothing is asserted about how long it took.
-const PATIENCE: Nanos = Nanos::from_millis(20_000);
+const TIMEOUT: Nanos = Nanos::from_millis(20_000);
 
 fn session() -> u64 {
     u64::from(std::process::id()) << 32 | SESSIONS.fetch_add(1, Ordering::Relaxed)
@@ -92,7 +92,7 @@ fn send(
 
 /// Waits and polls until something other than messages came; gives that.
 fn await_event(wire: &mut ShmWire) -> Vec<String> {
-    let until = clock::now() + PATIENCE;
+    let until = clock::now() + TIMEOUT;
     let mut news = Vec::new();
     while news.is_empty() && clock::now() < until {
         wire.wait(Some(until), &[]);
@@ -202,7 +202,7 @@ fn wait__sleepers_are_woken_by_each_message_and_by_room() {
     // records and for room.
     let play = |wire: &mut ShmWire, peer: u32| {
         let (mut sent, mut next, mut blocked) = (0u32, 0u32, false);
-        let until = clock::now() + PATIENCE;
+        let until = clock::now() + TIMEOUT;
         loop {
             while sent < TURNS && !blocked {
                 match send(wire, peer, Class::Bulk, &sent.to_le_bytes(), None) {
@@ -296,7 +296,7 @@ fn poll__a_peer_that_writes_nonsense_is_given_up_and_others_go_on() {
 
 /// Waits until `rank` is gone for `wire`.
 fn await_dead_peer(wire: &mut ShmWire, rank: Rank) {
-    let until = clock::now() + PATIENCE;
+    let until = clock::now() + TIMEOUT;
     while !wire.dead_peers().any(|gone| gone == rank) {
         assert!(clock::now() < until, "rank {rank} is not noticed");
         wire.wait(Some(until), &[]);
@@ -329,7 +329,7 @@ fn opening_fails(config: ShmConfig) -> String {
 #[test]
 fn open__says_who_did_not_come() {
     let mut config = ShmConfig::new(Rank(1), session(), vec![Rank(0), Rank(1), Rank(7)]);
-    config.patience = Nanos::from_millis(5);
+    config.timeout = Nanos::from_millis(5);
     let sentence = "rank 0 and 1 others did not come to this host's shared memory within 5 ms; \
                     only ranks of one host and one network namespace can share memory";
     assert_eq!(opening_fails(config), sentence);

@@ -68,7 +68,7 @@ use crate::waiting::{Pause, Rest, WaitSource, Waitable, Wake, WakeDescriptors, W
 /// When a device's queue was full, how long until the next attempt: a few packets of 1500 bytes at
 /// 100 Mb/s (120 us each), the slowest link of the lab. The kernel does not tell when the queue has
 /// room.
-const DEVICE_PATIENCE: Nanos = Nanos::from_micros(200);
+const DEVICE_TIMEOUT: Nanos = Nanos::from_micros(200);
 
 /// A body of at most this many bytes is copied behind its header: that takes about 10 ns, a second
 /// piece of a message 40.
@@ -363,7 +363,7 @@ impl UdpWire {
                 done = sent.messages;
                 lane.blocked = sent.full.map(|full| match full {
                     SendStop::Socket => SendBlock::Socket,
-                    SendStop::Device => SendBlock::Device(clock::now() + DEVICE_PATIENCE),
+                    SendStop::Device => SendBlock::Device(clock::now() + DEVICE_TIMEOUT),
                 });
                 if lane.blocked == Some(SendBlock::Socket) {
                     self.listener.watch(number, WriteInterest::Watched);

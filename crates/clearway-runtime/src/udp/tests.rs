@@ -20,7 +20,7 @@ mod sealed;
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
 /// Longest wait for an arrival that is expected.
-const PATIENCE: Nanos = Nanos::from_millis(20);
+const TIMEOUT: Nanos = Nanos::from_millis(20);
 
 struct UdpLoopback {
     wires: Vec<UdpWire>,
@@ -64,7 +64,7 @@ impl UdpLoopback {
         let mut seen = Vec::new();
         let mut tries = 0;
         while seen.len() < count && tries < 100 {
-            wire.wait(Some(clock::now() + PATIENCE), &[]);
+            wire.wait(Some(clock::now() + TIMEOUT), &[]);
             wire.poll(64, &mut |arrival| {
                 if let Arrival::Datagram(d) = arrival {
                     seen.push((d.from, d.class, d.head.to_vec()));
@@ -146,14 +146,14 @@ fn conformance__over_two_rails() {
 }
 
 #[test]
-fn rails__a_message_travels_on_the_one_it_is_bound_to_and_strangers_are_told_on_each() {
+fn rails__a_message_travels_on_the_one_it_is_bound_to_and_strangers_are_reported_on_each() {
     let mut job = UdpLoopback::over_rails(2, 2, |_| {});
     for (rail, class) in [0, 1, 1, 0].into_iter().zip(Class::ALL) {
         let path = PathId(rail);
         assert_eq!(job.send_by(path, 0, 1, class, &[rail], Span::EMPTY), PostOutcome::Done(0));
         let mut seen = Vec::new();
         for _ in 0..100 {
-            job.wires[1].wait(Some(clock::now() + PATIENCE), &[]);
+            job.wires[1].wait(Some(clock::now() + TIMEOUT), &[]);
             job.wires[1].poll(64, &mut |arrival| {
                 if let Arrival::Datagram(d) = arrival {
                     seen.push((d.path, d.class, d.head.to_vec()));
@@ -259,7 +259,7 @@ fn post__a_closed_port_of_a_peer_is_counted_and_fails_no_send() {
         assert_eq!(job.send(0, 1, Class::Control, b"anyone?", Span::EMPTY), PostOutcome::Done(0));
         job.await_messages(0, 0);
     }
-    job.wires[0].wait(Some(clock::now() + PATIENCE), &[]);
+    job.wires[0].wait(Some(clock::now() + TIMEOUT), &[]);
     job.wires[0].poll(64, &mut |arrival| panic!("{arrival:?} from nobody"));
     assert!(job.wires[0].counters().errors > 0);
     let woken = job.wires[0].wait(Some(clock::now() + Nanos::from_millis(1)), &[]);
@@ -286,7 +286,7 @@ fn post__a_copy_over_a_planned_body_does_not_change_what_was_sent() {
     assert_eq!(answers, [PostOutcome::Done(0); 3]);
     let mut bodies = Vec::new();
     while bodies.len() < 2 {
-        job.wires[1].wait(Some(clock::now() + PATIENCE), &[]);
+        job.wires[1].wait(Some(clock::now() + TIMEOUT), &[]);
         let mut spans = Vec::new();
         job.wires[1].poll(64, &mut |arrival| {
             if let Arrival::Datagram(d) = arrival {
@@ -330,7 +330,7 @@ fn poll__bodies_of_a_joined_run_are_each_in_place() {
     let accepted = answers.iter().filter(|answer| **answer == PostOutcome::Done(0)).count();
     let mut next = 0;
     while next < accepted {
-        let woken = job.wires[1].wait(Some(clock::now() + PATIENCE), &[]);
+        let woken = job.wires[1].wait(Some(clock::now() + TIMEOUT), &[]);
         let mut seen = Vec::new();
         let count = job.wires[1].poll(64, &mut |arrival| {
             if let Arrival::Datagram(d) = arrival {

@@ -17,7 +17,7 @@ const INSIDE: &str = "CLEARWAY_TEST_INSIDE";
 const NEAR: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 /// Longest wait for a queue of some kilobytes at 1 Mb/s on a busy machine.
-const PATIENCE: Nanos = Nanos::from_secs(20);
+const TIMEOUT: Nanos = Nanos::from_secs(20);
 const BODY: u32 = 1_300;
 
 /// Runs test `name` again behind a link of 1 Mb/s whose queue holds `limit` bytes; inside, runs
@@ -97,7 +97,7 @@ impl FullQueueBench {
 
     /// Waits until `class` has room.
     fn await_room(&mut self, class: Class) {
-        let end: LocalNs = self.wire.now() + PATIENCE;
+        let end: LocalNs = self.wire.now() + TIMEOUT;
         let mut room = false;
         while !room {
             assert!(self.wire.now() < end, "{class} never had room again");
@@ -130,7 +130,7 @@ fn a_full_class_waits_alone() {
 }
 
 #[test]
-fn socket__a_full_class_waits_alone_and_is_told_of_room() {
+fn socket__a_full_class_waits_alone_and_learns_of_room() {
     on_slow_link(
         "socket__a_full_class_waits_alone_and_is_told_of_room",
         "1000000",
@@ -142,7 +142,7 @@ fn a_full_device_is_tried_again() {
     for segmentation in [Segmentation::RealPackets, Segmentation::Offload] {
         let mut bench = FullQueueBench::new(segmentation);
         assert!(bench.post(Class::Bulk, 100).contains(&PostOutcome::NoRoom), "{segmentation:?}");
-        let end = bench.wire.now() + PATIENCE;
+        let end = bench.wire.now() + TIMEOUT;
         bench.await_room(Class::Bulk);
         while bench.post(Class::Bulk, 1) == [PostOutcome::NoRoom] {
             assert!(bench.wire.now() < end, "the device's queue never emptied");

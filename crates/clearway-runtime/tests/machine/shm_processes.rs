@@ -22,7 +22,7 @@ use clearway_runtime::waiting::{Waitable, Waiting};
 /// Says what this program plays when it was started by a test: role, session, rank, ranks.
 const PART: &str = "CLEARWAY_TEST_PART";
 /// Longest wait for what is expected, on a machine that does much else.
-const PATIENCE: Nanos = Nanos::from_secs(60);
+const TIMEOUT: Nanos = Nanos::from_secs(60);
 
 static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
@@ -33,7 +33,7 @@ fn session() -> u64 {
 fn open(session: u64, rank: u32, ranks: u32, waiting: Waiting) -> ShmWire {
     let mut config = ShmConfig::new(Rank(rank), session, (0..ranks).map(Rank).collect());
     config.waiting = waiting;
-    config.patience = PATIENCE;
+    config.timeout = TIMEOUT;
     ShmWire::open(config).expect("an open wire")
 }
 
@@ -430,7 +430,7 @@ impl PeerObservation {
     }
 
     fn look_until(&mut self, wire: &mut ShmWire, what: &str, done: impl Fn(&Self) -> bool) {
-        let until = wire.now() + PATIENCE;
+        let until = wire.now() + TIMEOUT;
         while !done(self) {
             assert!(wire.now() < until, "{what} never came after {} messages", self.messages);
             wire.wait(Some(until), &[]);
@@ -440,7 +440,7 @@ impl PeerObservation {
 }
 
 #[test]
-fn kill__at_any_instant_messages_stay_whole_and_the_end_is_told() {
+fn kill__at_any_instant_messages_stay_whole_and_the_end_is_reported() {
     for round in 0..12u64 {
         let session = session();
         let mut child = start(&mut plain(), "flood", session, 1, 2);
@@ -466,7 +466,7 @@ const TOKEN_ROUNDS: u64 = 200;
 /// Passes a token on in a circle; every rank counts.
 fn play_token(mut wire: ShmWire, ranks: u32) {
     let me = wire.rank().0;
-    let (mut next, until) = (0, wire.now() + PATIENCE);
+    let (mut next, until) = (0, wire.now() + TIMEOUT);
     let pass = |wire: &mut ShmWire, n: u64| {
         let sent =
             send(wire, (me + 1) % ranks, Class::LowLatency, &n.to_le_bytes(), Span::EMPTY, None);
@@ -512,7 +512,7 @@ fn oversubscribed__many_more_ranks_than_processors_still_get_on() {
 /// Tries to meet another rank, but not for long; what came of it.
 fn open_apart(session: u64, rank: u32) -> String {
     let mut config = ShmConfig::new(Rank(rank), session, vec![Rank(0), Rank(1)]);
-    config.patience = Nanos::from_millis(500);
+    config.timeout = Nanos::from_millis(500);
     ShmWire::open(config).map_or_else(|error| error.to_string(), |_| "met".into())
 }
 

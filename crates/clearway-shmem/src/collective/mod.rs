@@ -193,25 +193,25 @@ impl Together<'_> {
             return Ok(());
         }
         // Names differ in their first letters.
-        let told = [
+        let shared = [
             name.bytes().take(8).fold(0, |word, byte| word << 8 | u64::from(byte)),
             arguments[0],
             arguments[1],
         ];
         let mut other = None;
-        self.all.exchange(&told, |index, words| {
+        self.all.exchange(&shared, |index, words| {
             let theirs = [0, 1, 2].map(|at| words[at].load(Ordering::Relaxed));
-            other = other.or((theirs != told).then_some((index, theirs)));
+            other = other.or((theirs != shared).then_some((index, theirs)));
         });
         let Some((index, theirs)) = other else { return Ok(()) };
-        let what = if theirs[0] == told[0] {
+        let what = if theirs[0] == shared[0] {
             "the same collective with other arguments"
         } else {
             "another collective"
         };
         let sentence = format!(
             "PE {index} of the team called {what}: {} and {} there, {} and {} here",
-            theirs[1], theirs[2], told[1], told[2]
+            theirs[1], theirs[2], shared[1], shared[2]
         );
         Err(Wrong::Failed(sentence).into())
     }
@@ -259,8 +259,8 @@ impl Together<'_> {
             } else {
                 self.job.segments.nowhere()
             };
-            let told = if me == root { bytes } else { 0 };
-            self.tell(from, told, |index, words| {
+            let shared = if me == root { bytes } else { 0 };
+            self.tell(from, shared, |index, words| {
                 if let (true, Some(into)) = (index == root, into) {
                     into.put(words, bytes);
                 }

@@ -84,8 +84,12 @@ impl<'a> Gathering<'a> {
     /// Tells all members up to [`WORDS`] words, and gives `read` what each told, in the order of
     /// their numbers.
     #[inline]
-    pub(crate) fn exchange(&self, told: &[u64], mut read: impl FnMut(usize, &[AtomicU64; WORDS])) {
-        let epoch = self.step(told, StepContents::Lines);
+    pub(crate) fn exchange(
+        &self,
+        shared: &[u64],
+        mut read: impl FnMut(usize, &[AtomicU64; WORDS]),
+    ) {
+        let epoch = self.step(shared, StepContents::Lines);
         for index in 0..self.size() {
             read(index, &self.line(index, epoch).payload);
         }
@@ -109,13 +113,13 @@ impl<'a> Gathering<'a> {
     }
 
     #[inline]
-    fn step(&self, told: &[u64], given: StepContents) -> u32 {
+    fn step(&self, shared: &[u64], given: StepContents) -> u32 {
         let epoch = self.entry.epoch.load(Ordering::Relaxed).wrapping_add(1);
         self.entry.epoch.store(epoch, Ordering::Relaxed);
         let own = self.job.near.line(self.job.me, self.slot, (epoch & 1) as usize);
         own.payload
             .iter()
-            .zip(told)
+            .zip(shared)
             .for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
         if epoch.is_multiple_of(NOTED_EACH) {
             self.note_processor();

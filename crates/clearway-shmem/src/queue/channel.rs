@@ -56,13 +56,13 @@ struct Member {
     /// Bytes pushed to it; how many of them were announced to it; how many it had popped when this
     /// PE last looked.
     pushed: u64,
-    told: u64,
+    announced: u64,
     popped_there: u64,
     /// Bytes popped from it; how many of them were reported to it; how many pushed bytes it had
     /// announced when this PE last looked.
     popped: u64,
     reported: u64,
-    told_here: u64,
+    announced_here: u64,
     /// How many bytes have to be popped there, and when the last of them was pushed: one push that
     /// is timed.
     timed: Option<(u64, LocalNs)>,
@@ -85,7 +85,7 @@ pub(super) struct ChannelQueue {
     ending: Ending,
     /// Whether the queue counts as unfinished: something may not be announced to a member.
     is_unfinished: bool,
-    told_batches: u64,
+    announced_batches: u64,
     delays: Histogram,
 }
 
@@ -106,16 +106,16 @@ impl ChannelQueue {
         };
         let shape = BlockShape::new(count, share);
         let block = shape.and_then(|shape| shape.take(job));
-        let told = [
+        let announced = [
             block.map_or(NONE, |block| block as u64),
             share as u64,
             config.element_size as u64,
             class.index() as u64,
         ];
         let mut blocks = Vec::with_capacity(count);
-        all.exchange(&told, |_, words| {
+        all.exchange(&announced, |_, words| {
             let theirs = [0, 1, 2, 3].map(|at| words[at].load(Ordering::Relaxed));
-            let fits = theirs[0] != NONE && theirs[1..] == told[1..];
+            let fits = theirs[0] != NONE && theirs[1..] == announced[1..];
             blocks.extend(fits.then_some(theirs[0] as usize));
         });
         let (Some(block), Some(shape)) = (block, shape) else { return Ok(None) };
@@ -139,7 +139,7 @@ impl ChannelQueue {
             batch: if job.queues.threshold > 0 { BATCH.min(share as u64 / 2) } else { 0 },
             ending: Ending::default(),
             is_unfinished: false,
-            told_batches: 0,
+            announced_batches: 0,
             delays: Histogram::new(),
         }))
     }
@@ -150,7 +150,7 @@ impl ChannelQueue {
             job.queues.unfinished.fetch_sub(1, Ordering::Relaxed);
         }
         for member in &mut self.members {
-            self.told_batches += u64::from(member.tell());
+            self.announced_batches += u64::from(member.tell());
             member.report();
         }
     }
@@ -188,7 +188,7 @@ impl ChannelQueue {
     /// Ends the queue for all members, after everything was announced to them. Returns whether it was
     /// empty everywhere.
     pub(super) fn release(&mut self, job: &'static Job) -> Result<bool, Fault> {
-        let waits = self.members.iter().any(|member| member.parts.told() != member.popped);
+        let waits = self.members.iter().any(|member| member.parts.announced() != member.popped);
         let mut is_empty = true;
         Gathering::new(job, self.team)?.exchange(&[u64::from(waits)], |_, words| {
             is_empty &= words[0].load(Ordering::Relaxed) == 0;
@@ -202,7 +202,7 @@ impl ChannelQueue {
     /// Returns the bytes that wait here from member `pe`, and there from this one.
     fn sizes(&self, pe: usize) -> Option<(u64, u64)> {
         let member = self.members.get(pe)?;
-        let incoming = member.parts.told() - member.popped;
+        let incoming = member.parts.announced() - member.popped;
         Some((incoming, member.pushed - member.parts.popped()))
     }
 
@@ -215,7 +215,7 @@ impl ChannelQueue {
             self.members.iter().map(|member| self.share - waiting(member)).sum::<u64>() / size;
         read.elements = pushed / size;
         read.bytes = pushed;
-        read.messages = self.told_batches;
+        read.messages = self.announced_batches;
     }
 
     fn push(&mut self, job: &Job, source: Caller, bytes: u64, pe: usize) -> ChannelPush {
@@ -226,7 +226,7 @@ impl ChannelQueue {
         if member.pushed + bytes - member.popped_there > share {
             member.look(&mut self.delays);
             if member.pushed + bytes - member.popped_there > share {
-                self.told_batches += u64::from(member.tell());
+                self.announced_batches += u64::from(member.tell());
                 return ChannelPush::Full;
             }
         }
@@ -234,8 +234,8 @@ impl ChannelQueue {
         if member.timed.is_none() {
             member.timed = Some((member.pushed, clock::now()));
         }
-        if member.pushed - member.told >= self.batch {
-            self.told_batches += u64::from(member.tell());
+        if member.pushed - member.announced >= self.batch {
+            self.announced_batches += u64::from(member.tell());
         }
         self.mark_unfinished(job, pe);
         ChannelPush::Kept
@@ -249,10 +249,10 @@ impl ChannelQueue {
         let in_turn = (first..first + tries).map(|at| if at < count { at } else { at - count });
         let index = in_turn.into_iter().find(|index| {
             let member = &mut self.members[*index];
-            if member.told_here - member.popped < bytes {
-                member.told_here = member.parts.told();
+            if member.announced_here - member.popped < bytes {
+                member.announced_here = member.parts.announced();
             }
-            member.told_here - member.popped >= bytes
+            member.announced_here - member.popped >= bytes
         })?;
         let member = &mut self.members[index];
         member.parts.get(member.popped, dest, bytes);
@@ -299,11 +299,11 @@ impl TallyBoard for &mut [Member] {
 
     fn sum(&self, round: u64) -> Option<Tally> {
         self.iter().try_fold(Tally::default(), |sum, member| {
-            let told = member.parts.tally(round)?;
+            let announced = member.parts.tally(round)?;
             // Members compute their counts themselves; only equality counts.
             Some(Tally {
-                pushed: sum.pushed.wrapping_add(told.pushed),
-                popped: sum.popped.wrapping_add(told.popped),
+                pushed: sum.pushed.wrapping_add(announced.pushed),
+                popped: sum.popped.wrapping_add(announced.popped),
             })
         })
     }
@@ -340,11 +340,11 @@ impl Member {
             parts,
             staged: Vec::new(),
             pushed: 0,
-            told: 0,
+            announced: 0,
             popped_there: 0,
             popped: 0,
             reported: 0,
-            told_here: 0,
+            announced_here: 0,
             timed: None,
         }
     }
@@ -382,11 +382,11 @@ impl Member {
 
     /// Announces to the member what was pushed to it. Returns whether there was anything.
     fn tell(&mut self) -> bool {
-        let is_new = self.told != self.pushed;
+        let is_new = self.announced != self.pushed;
         if is_new {
             self.send();
-            self.told = self.pushed;
-            self.parts.tell_pushed(self.told);
+            self.announced = self.pushed;
+            self.parts.tell_pushed(self.announced);
         }
         is_new
     }

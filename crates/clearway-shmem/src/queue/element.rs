@@ -354,9 +354,9 @@ mod tests {
     fn segments() -> Segments {
         let entrance = Entrance::open().expect("room");
         let leader = entrance.name();
-        let patience = std::time::Duration::ZERO;
+        let timeout = std::time::Duration::ZERO;
         let config =
-            NearConfig { place: 0, places: 1, owners: 1, heap: 4_096, statics: None, patience };
+            NearConfig { place: 0, places: 1, owners: 1, heap: 4_096, statics: None, timeout };
         let near = Box::leak(Box::new(Near::open(entrance, leader, &config).expect("alone")));
         near.commit(0, 4_096).expect("memory");
         Segments::new(near, 0, &[Some(0)], None)

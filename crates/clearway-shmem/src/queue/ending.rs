@@ -132,10 +132,10 @@ mod tests {
             let first = self.me * self.model.count;
             let seen = &self.model.seen[first..first + self.model.count];
             seen.iter().try_fold(Tally::default(), |sum, slots| {
-                let (told, tally) = slots[(round & 1) as usize];
+                let (announced, tally) = slots[(round & 1) as usize];
                 let sum =
                     Tally { pushed: sum.pushed + tally.pushed, popped: sum.popped + tally.popped };
-                (told == round).then_some(sum)
+                (announced == round).then_some(sum)
             })
         }
     }

@@ -32,7 +32,7 @@ const COUNTERS: usize = 192;
 /// Blocks begin at multiples of a cache line.
 const LINE: usize = 64;
 /// The words of a part.
-const TOLD: usize = 0;
+const ANNOUNCED: usize = 0;
 const POPPED: usize = 64;
 const TALLIES: [usize; 2] = [128, 152];
 
@@ -87,7 +87,7 @@ enum PartThere {
 pub(super) struct Parts {
     here: MappedPart,
     there: PartThere,
-    told: &'static AtomicU64,
+    announced: &'static AtomicU64,
     popped: &'static AtomicU64,
     ring: u64,
 }
@@ -120,8 +120,8 @@ impl Parts {
             }
         };
         let word = |at: usize| Place::in_part(here, at, 8)?.word::<u64>();
-        let (told, popped) = (word(TOLD)?, word(POPPED)?);
-        Some(Self { here, there, told, popped, ring: shape.ring as u64 })
+        let (announced, popped) = (word(ANNOUNCED)?, word(POPPED)?);
+        Some(Self { here, there, announced, popped, ring: shape.ring as u64 })
     }
 
     /// Returns whether the other member's memory is mapped here.
@@ -132,8 +132,8 @@ impl Parts {
 
     /// Returns how many pushed bytes the other member announced.
     #[inline]
-    pub(super) fn told(&self) -> u64 {
-        self.told.load(Ordering::Acquire)
+    pub(super) fn announced(&self) -> u64 {
+        self.announced.load(Ordering::Acquire)
     }
 
     /// Returns how many popped bytes of this member the other one announced.
@@ -144,7 +144,7 @@ impl Parts {
 
     /// Announces how many bytes this member pushed.
     pub(super) fn tell_pushed(&self, bytes: u64) {
-        self.tell(TOLD, bytes);
+        self.tell(ANNOUNCED, bytes);
     }
 
     /// Announces how many bytes of the other member this one popped.
@@ -169,8 +169,8 @@ impl Parts {
             let word = Place::in_part(self.here, at, size_of::<u64>())?.word::<u64>()?;
             Some(word.load(Ordering::Acquire))
         };
-        let is_told = word(at)? == round;
-        is_told.then_some(Tally { pushed: word(at + 8)?, popped: word(at + 16)? })
+        let is_announced = word(at)? == round;
+        is_announced.then_some(Tally { pushed: word(at + 8)?, popped: word(at + 16)? })
     }
 
     #[inline]

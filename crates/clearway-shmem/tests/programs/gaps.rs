@@ -109,6 +109,6 @@ fn gap_15__a_get_has_its_values_behind_a_flush() {
 }
 
 #[test]
-fn gap_16__a_grant_is_told_and_never_above_what_was_asked() {
+fn gap_16__a_grant_is_reported_and_never_above_what_was_asked() {
     check(16);
 }

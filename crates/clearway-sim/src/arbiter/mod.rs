@@ -53,7 +53,7 @@ enum RuleState {
     RoundRobin(u8),
     /// The rule, and who sent last.
     Strict(Arc<PriorityRanks>, u8),
-    /// The rule, and what each lane is owed.
+    /// The rule, and the deficit of each lane.
     Weighted(Arc<Weights>, Box<Deficits>),
     /// The rule, and where both tables stand.
     Tables(Arc<ArbitrationTables>, TablePositions),

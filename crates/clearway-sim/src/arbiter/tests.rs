@@ -185,23 +185,23 @@ fn state__is_small_for_a_hundred_thousand_channels() {
 /// Deficit round robin as the paper writes it: turn by turn, each adding its quantum.
 struct LiteralDrr {
     turn: usize,
-    owed: TestLanes,
+    deficit: TestLanes,
 }
 
 impl LiteralDrr {
     fn next(&mut self, quantum: &TestLanes, eligible: u32, bytes: &TestLanes) -> usize {
         for lane in 0..VIRTUAL_LANES_MAX {
             if eligible & 1 << lane == 0 {
-                self.owed[lane] = 0;
+                self.deficit[lane] = 0;
             }
         }
-        while eligible & 1 << self.turn == 0 || self.owed[self.turn] < bytes[self.turn] {
+        while eligible & 1 << self.turn == 0 || self.deficit[self.turn] < bytes[self.turn] {
             self.turn = (self.turn + 1) % VIRTUAL_LANES_MAX;
             if eligible & 1 << self.turn != 0 {
-                self.owed[self.turn] += quantum[self.turn];
+                self.deficit[self.turn] += quantum[self.turn];
             }
         }
-        self.owed[self.turn] -= bytes[self.turn];
+        self.deficit[self.turn] -= bytes[self.turn];
         self.turn
     }
 }
@@ -251,7 +251,7 @@ proptest! {
     #[test]
     fn weighted__is_deficit_round_robin_as_written(quantum in proptest::array::uniform16(1u32..9_000), offers in offers()) {
         let mut arbitration = ArbiterState::new(&Arbiter::Weighted { quantum, first: [None; 16] });
-        let mut literal = LiteralDrr { turn: 15, owed: [0; 16] };
+        let mut literal = LiteralDrr { turn: 15, deficit: [0; 16] };
         for (eligible, bytes) in offers {
             let Some(choice) = arbitration.pick(eligible, &bytes) else { continue };
             arbitration.grant(choice);

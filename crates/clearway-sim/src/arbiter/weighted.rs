@@ -39,20 +39,20 @@ impl Weights {
     }
 }
 
-/// What each lane is owed.
+/// The deficit of each lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Deficits {
     /// The lane in turn: it got its quantum.
     turn: u8,
     /// The last of the lanes that go first.
     last: u8,
-    owed: [u32; VIRTUAL_LANES_MAX],
+    deficit: [u32; VIRTUAL_LANES_MAX],
 }
 
 impl Default for Deficits {
     fn default() -> Self {
         let last = VIRTUAL_LANES_MAX as u8 - 1;
-        Self { turn: last, last, owed: [0; VIRTUAL_LANES_MAX] }
+        Self { turn: last, last, deficit: [0; VIRTUAL_LANES_MAX] }
     }
 }
 
@@ -85,31 +85,31 @@ impl Deficits {
             return;
         }
         for idle in members(rule.weighted & !eligible) {
-            self.owed[usize::from(idle)] = 0;
+            self.deficit[usize::from(idle)] = 0;
         }
         if lane != self.turn || !self.covers(lane, bytes) {
             let turns = self.turns_needed(rule, lane, bytes);
             let place = self.distance(lane);
             for other in members(eligible & rule.weighted) {
                 let passed = if self.distance(other) <= place { turns } else { turns - 1 };
-                let owed = &mut self.owed[usize::from(other)];
-                *owed =
-                    owed.saturating_add(rule.quantum[usize::from(other)].saturating_mul(passed));
+                let deficit = &mut self.deficit[usize::from(other)];
+                *deficit =
+                    deficit.saturating_add(rule.quantum[usize::from(other)].saturating_mul(passed));
             }
             self.turn = lane;
         }
-        let owed = &mut self.owed[usize::from(lane)];
-        *owed = owed.saturating_sub(bytes);
+        let deficit = &mut self.deficit[usize::from(lane)];
+        *deficit = deficit.saturating_sub(bytes);
     }
 
     fn covers(&self, lane: u8, bytes: u32) -> bool {
-        self.owed[usize::from(lane)] >= bytes
+        self.deficit[usize::from(lane)] >= bytes
     }
 
     /// Turns after which the deficit of `lane` covers `bytes`, at least the one that begins.
     fn turns_needed(&self, rule: &Weights, lane: u8, bytes: u32) -> u32 {
         let lane = usize::from(lane);
-        bytes.saturating_sub(self.owed[lane]).div_ceil(rule.quantum[lane]).max(1)
+        bytes.saturating_sub(self.deficit[lane]).div_ceil(rule.quantum[lane]).max(1)
     }
 
     /// Returns how many lanes come between the lane in turn and `lane`; most for the lane in turn

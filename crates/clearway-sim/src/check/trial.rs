@@ -34,7 +34,7 @@ use crate::world::{StopReason, World, WorldEvent};
 const LOOK_EVERY: Picos = Picos::from_micros(10);
 /// Everything must be answered so long after the last fault: an interface repeats what was lost
 /// every 67 ms, seven times, and then waits as long again for a node that is down.
-const PATIENCE: Picos = Picos::from_micros(1_200_000);
+const TIMEOUT: Picos = Picos::from_micros(1_200_000);
 /// A fault that lasts longer is there to stay: nobody waits for its end, and no check excuses it.
 /// Deliberate bugs are such.
 const FOR_GOOD: Picos = Picos::from_micros(1_000_000);
@@ -273,7 +273,7 @@ impl<'a> RunningTrial<'a> {
             .map(|fault| fault.until)
             .filter(|until| *until < FOR_GOOD);
         let healed = passing.max().unwrap_or_default().max(FAULTS_UNTIL);
-        let last = healed + PATIENCE;
+        let last = healed + TIMEOUT;
         let mut next = LOOK_EVERY;
         let mut ended = StopReason::InTime;
         let mut changes = self.trial.changes();
@@ -288,7 +288,7 @@ impl<'a> RunningTrial<'a> {
             ended = self.run_until(next, listen);
             self.look();
             // The rest after the faults is a matter of milliseconds.
-            let step = if next < healed { LOOK_EVERY } else { Picos(PATIENCE.0 / 64) };
+            let step = if next < healed { LOOK_EVERY } else { Picos(TIMEOUT.0 / 64) };
             next += step;
         }
         if self.outcome.violation.is_none() {
@@ -313,9 +313,9 @@ impl<'a> RunningTrial<'a> {
     fn run_until(&mut self, until: Picos, listen: Listener<'_>) -> StopReason {
         let Self { trial, world, injector, outcome, accepted, .. } = self;
         let copies_made = trial.has(|kind| matches!(kind, FaultKind::Duplication(_)));
-        let mut hear = |told: WorldEvent<'_, CheckedEngine>| {
-            listen(told.at, format_args!("rank {} {}", told.rank.0, told.event));
-            let violation = match told.event {
+        let mut hear = |reported: WorldEvent<'_, CheckedEngine>| {
+            listen(reported.at, format_args!("rank {} {}", reported.rank.0, reported.event));
+            let violation = match reported.event {
                 CheckEvent::Reached(state) => {
                     outcome.states.insert(state);
                     let stranger = state == State::CopySeen && !copies_made;
@@ -323,8 +323,9 @@ impl<'a> RunningTrial<'a> {
                         .then(|| (Symptom::Twice, "a copy that no fault made arrived".to_owned()))
                 }
                 CheckEvent::Accepted { from, incarnation, number } => {
-                    let own = told.engine.incarnation();
-                    let fresh = accepted.insert((told.rank.0, own, from.0, incarnation, number));
+                    let own = reported.engine.incarnation();
+                    let fresh =
+                        accepted.insert((reported.rank.0, own, from.0, incarnation, number));
                     (!fresh).then(|| {
                         (Symptom::Twice, format!("parcel {number} of rank {} came twice", from.0))
                     })
@@ -337,8 +338,8 @@ impl<'a> RunningTrial<'a> {
                 }
             };
             if let (None, Some((symptom, what))) = (&outcome.violation, violation) {
-                let sentence = format!("rank {}: {what}", told.rank.0);
-                outcome.violation = Some(Violation { symptom, at: told.at, sentence });
+                let sentence = format!("rank {}: {what}", reported.rank.0);
+                outcome.violation = Some(Violation { symptom, at: reported.at, sentence });
             }
         };
         injector.run_until(world, until, &mut |wire| start(wire, trial), &mut hear)
@@ -401,7 +402,7 @@ impl<'a> RunningTrial<'a> {
             let left: usize =
                 ranks.filter_map(|rank| Some(self.world.engine_mut(rank)?.unacknowledged())).sum();
             let sentence =
-                format!("after {PATIENCE} without faults {left} parcels are still under way");
+                format!("after {TIMEOUT} without faults {left} parcels are still under way");
             self.violate(Symptom::Unanswered, sentence);
         }
         let silent = self

@@ -69,8 +69,8 @@ struct EdgeSource {
     /// When a packet of it last came or went.
     seen: Picos,
     /// The divisor of its last notice, zero before the first, and when that was.
-    told: u32,
-    told_at: Picos,
+    reported: u32,
+    reported_at: Picos,
 }
 
 /// What a port is doing.
@@ -162,8 +162,10 @@ impl EdgePort {
         match self.place(source) {
             Ok(place) => self.sources[place].seen = now,
             Err(place) => {
-                self.sources
-                    .insert(place, EdgeSource { id: source, seen: now, told: 0, told_at: now });
+                self.sources.insert(
+                    place,
+                    EdgeSource { id: source, seen: now, reported: 0, reported_at: now },
+                );
                 self.resize(self.sources.len() - 1);
             }
         }
@@ -184,7 +186,7 @@ impl EdgePort {
         notices: &mut Vec<EdgeNotice>,
     ) {
         let Ok(place) = self.place(source) else { return };
-        if self.sources[place].told == 0 {
+        if self.sources[place].reported == 0 {
             notices.push(self.notice(rules, now, place));
         }
     }
@@ -193,8 +195,10 @@ impl EdgePort {
     fn notify(&mut self, rules: &EdgeRules, now: Picos, notices: &mut Vec<EdgeNotice>) {
         let life = self.life(rules);
         for place in 0..self.sources.len() {
-            let EdgeSource { told, told_at, .. } = self.sources[place];
-            if told.abs_diff(self.divisor) > self.divisor / 16 || (now - told_at).0 >= life.0 / 2 {
+            let EdgeSource { reported, reported_at, .. } = self.sources[place];
+            if reported.abs_diff(self.divisor) > self.divisor / 16
+                || (now - reported_at).0 >= life.0 / 2
+            {
                 notices.push(self.notice(rules, now, place));
             }
         }
@@ -204,7 +208,7 @@ impl EdgePort {
         let life = self.life(rules);
         let (divisor, slot) = (self.divisor, place as u32);
         let source = &mut self.sources[place];
-        (source.told, source.told_at) = (divisor, now);
+        (source.reported, source.reported_at) = (divisor, now);
         EdgeNotice { source: source.id, divisor, slot, life }
     }
 

@@ -76,7 +76,7 @@ pub(super) struct ActiveFaults {
     /// Arrivals to come on channels where packets are late, so that no two are at once.
     arrivals: BTreeMap<u32, BTreeSet<u64>>,
     /// Credits that a lane owes to a fault, by lane.
-    owed: BTreeMap<u32, u32>,
+    debt: BTreeMap<u32, u32>,
     /// Multicasts that arrive damaged: message and host.
     spoilt: BTreeSet<(u32, u32)>,
 }
@@ -140,7 +140,7 @@ impl Fabric {
             slow: BTreeMap::new(),
             doomed: BTreeSet::new(),
             arrivals: BTreeMap::new(),
-            owed: BTreeMap::new(),
+            debt: BTreeMap::new(),
             spoilt: BTreeSet::new(),
         }));
     }

@@ -160,7 +160,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn rate__bits_and_bytes_are_told_apart() {
+    fn rate__bits_and_bytes_are_distinguished() {
         assert_eq!(rate("5.25GB/s"), Ok(BitsPerSec::mega(42_000)));
         assert_eq!(rate("100 Gb/s"), Ok(BitsPerSec::mega(100_000)));
         assert_eq!(

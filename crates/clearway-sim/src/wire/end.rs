@@ -114,7 +114,7 @@ pub struct SimWire {
     counters: Counters,
     pub(crate) polled: usize,
     /// Inputs that the engine took without this end: paid for with the next post.
-    pub(crate) owed_inputs: usize,
+    pub(crate) deferred_inputs: usize,
     pub(crate) digest: NodeDigest,
     /// What is wrong with this end now.
     pub(crate) trouble: EndFault,
@@ -149,7 +149,7 @@ impl SimWire {
             ready: VecDeque::new(),
             counters: Counters::default(),
             polled: 0,
-            owed_inputs: 0,
+            deferred_inputs: 0,
             digest: NodeDigest::default(),
             trouble: EndFault::default(),
         }
@@ -459,7 +459,7 @@ impl Wire for SimWire {
     }
 
     fn post(&mut self, operations: &[Operation], heads: &[u8], answers: &mut Vec<PostOutcome>) {
-        (0..core::mem::take(&mut self.owed_inputs)).for_each(|_| self.processor.take_input());
+        (0..core::mem::take(&mut self.deferred_inputs)).for_each(|_| self.processor.take_input());
         for operation in operations {
             if matches!(operation, Operation::Abandon { .. }) {
                 // An interface gives up by itself, after its repetitions.

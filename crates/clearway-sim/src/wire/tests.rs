@@ -442,7 +442,7 @@ fn register_real__records_travel_and_are_kept_although_other_bodies_are_phantoms
 }
 
 #[test]
-fn file__is_written_read_and_synced_and_its_faults_are_told() {
+fn file__is_written_read_and_synced_and_its_faults_are_reported() {
     let mut network = network(&[0], ContentModel::Real);
     let region = register(&mut network, 0, 16);
     network.wire(Rank(0)).region_mut(region).expect("real")[..4].copy_from_slice(b"kept");

@@ -352,17 +352,17 @@ impl<E: Engine, C: Carrier> World<E, C> {
         // A tick that is due is paid for before what follows from it leaves; completions at once
         // are paid for behind.
         let due = usize::from(deadline.is_some_and(|deadline| deadline <= wire.now()));
-        wire.owed_inputs = due;
+        wire.deferred_inputs = due;
         let polled = wire.polled;
-        let told = &mut self.events;
-        let mut hear_one = |event| told.push(event);
+        let reported = &mut self.events;
+        let mut hear_one = |event| reported.push(event);
         let progress = match applier {
             Some(applier) => driver.step_with(wire, &mut hear_one, &mut **applier),
             None => driver.step(wire, &mut hear_one),
         };
         let given = progress.inputs - (wire.polled - polled);
-        let unpaid = given.saturating_sub(due) + wire.owed_inputs;
-        wire.owed_inputs = 0;
+        let unpaid = given.saturating_sub(due) + wire.deferred_inputs;
+        wire.deferred_inputs = 0;
         (0..unpaid).for_each(|_| wire.processor.take_input());
         wire.digest.event(wire.processor.free_at(), 6, given as u64);
         *deadline = progress.next;

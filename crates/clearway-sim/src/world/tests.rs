@@ -82,9 +82,9 @@ fn beat(period: Nanos) -> impl FnMut(&mut SimWire) -> Heartbeat {
 /// Returns the true times of the ticks of rank 0 until `until`.
 fn ticks(world: &mut World<Heartbeat, TestCarrier>, until: Picos) -> Vec<u64> {
     let mut ticks = Vec::new();
-    let ended = world.run_until(until, &mut |told| {
-        if told.rank == Rank(0) && told.event.1.is_none() {
-            ticks.push(told.at.nanos().0 / 1_000);
+    let ended = world.run_until(until, &mut |reported| {
+        if reported.rank == Rank(0) && reported.event.1.is_none() {
+            ticks.push(reported.at.nanos().0 / 1_000);
         }
     });
     assert_eq!(ended, StopReason::InTime);
@@ -142,7 +142,7 @@ fn clock__nodes_that_drift_stay_apart_and_the_wire_does_not_say_otherwise() {
     let mut world = World::new(network(2, &spec), beat(Nanos::from_micros(100)));
     assert!(world.network().end(Rank(0)).capabilities().shared_clock.is_none());
     let mut readings: Vec<LocalNs> = Vec::new();
-    world.run_until(Picos::from_micros(1_000), &mut |told| readings.push(told.now));
+    world.run_until(Picos::from_micros(1_000), &mut |reported| readings.push(reported.now));
     let at = world.now();
     let [a, b] = [0, 1].map(|rank| world.network().end(Rank(rank)).clock().local(at));
     assert_ne!(a, b);
@@ -169,9 +169,9 @@ fn digest__equal_runs_are_equal_and_a_nanosecond_shows() {
 fn step__a_message_takes_its_senders_costs_the_link_and_the_latency() {
     let mut world = World::new(network(2, &spec(|_| ())), beat(Nanos::from_micros(100)));
     let mut heard = Vec::new();
-    world.run_until(Picos::from_micros(150), &mut |told| {
-        if told.event.1.is_some() {
-            heard.push((told.rank, told.event.0, told.at));
+    world.run_until(Picos::from_micros(150), &mut |reported| {
+        if reported.event.1.is_some() {
+            heard.push((reported.rank, reported.event.0, reported.at));
         }
     });
     // The tick 100 ns, the post 50 ns, eight bytes 640 ps, the latency; heard by the clock then,
@@ -185,10 +185,10 @@ fn step__a_message_takes_its_senders_costs_the_link_and_the_latency() {
 fn pause__what_an_event_asks_for_begins_behind_its_step() {
     let mut world = World::new(network(2, &spec(|_| ())), beat(Nanos::from_micros(100)));
     let mut at = Vec::new();
-    world.run_until(Picos::from_micros(450), &mut |told| {
-        if told.rank == Rank(0) && told.event.1.is_none() {
-            at.push(told.at.nanos().0 / 1_000);
-            told.processor.pause(told.at, Picos::from_micros(130));
+    world.run_until(Picos::from_micros(450), &mut |reported| {
+        if reported.rank == Rank(0) && reported.event.1.is_none() {
+            at.push(reported.at.nanos().0 / 1_000);
+            reported.processor.pause(reported.at, Picos::from_micros(130));
         }
     });
     assert_eq!(at, [100, 230, 360]);
@@ -266,7 +266,7 @@ fn set_applier__records_of_a_peer_are_applied_and_refused_without_one() {
             world.set_applier(Rank(1), Box::new(Refusing));
         }
         let mut statuses = Vec::new();
-        world.run_until(Picos::from_micros(100), &mut |told| statuses.push(told.event));
+        world.run_until(Picos::from_micros(100), &mut |reported| statuses.push(reported.event));
         assert_eq!(statuses, [expected]);
     }
 }

@@ -57,7 +57,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(300);
 pub(crate) struct MountFlags {
     /// Keep files in a log in the directory LOG, and copy them to the existing directory STORE,
     /// both on this machine. If LOG is missing or empty, the command makes a log there. --size,
-    /// --inodes, --class, --rule, --store-patience, --drain-rate and --policy need --local.
+    /// --inodes, --class, --rule, --store-timeout, --drain-rate and --policy need --local.
     #[arg(long, value_name = "LOG:STORE")]
     local: Option<LocalPlaces>,
     /// Mount on this existing directory. Without --local, name the server before it, as in
@@ -79,7 +79,7 @@ pub(crate) struct MountFlags {
     /// the server. Writes that the server lacks are lost then; unmount, and mount again [default:
     /// no limit].
     #[arg(long, value_name = "SECONDS", conflicts_with = "local", value_parser = seconds)]
-    patience: Option<Duration>,
+    server_timeout: Option<Duration>,
     #[command(flatten)]
     log: LogFlags,
     /// Serve metrics of the mount for Prometheus over HTTP, at ADDR:PORT, or at a port of the
@@ -190,7 +190,7 @@ impl Serving {
                     tree: server.tree.clone(),
                     directory,
                     memory: flags.log.memory.0,
-                    patience: flags.patience,
+                    timeout: flags.server_timeout,
                 };
                 let connector = Box::new(MountConnector::new(server, proof, far));
                 Ok(Self::Remote(RemoteMounted::open(&options, connector, reporter)?))

@@ -28,7 +28,7 @@ pub(super) const LIBRARY: &str = "libfabric";
 /// The only address that every machine has.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Longer than a first message takes over loopback, connecting included, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// One provider as it was judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -222,7 +222,7 @@ fn is_delivered(sender: &mut OfiWire, receiver: &mut OfiWire, class: Class) -> b
     let to = Destination::One(Rank(1));
     let send = Operation::Send { to, path: PathId(0), class, head, body: Span::EMPTY, token: None };
     sender.post(&[send], out.heads(), &mut Vec::new());
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut is_there = false;
     while !is_there && Instant::now() < until {
         sender.look();

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn architecture__is_told_from_the_header_and_no_other_file_has_one() {
+    fn architecture__is_reported_from_the_header_and_no_other_file_has_one() {
         let mut header = *b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0";
         let amd64 = Architecture { class: 2, data: 1, machine: [0x3e, 0] };
         assert_eq!(Architecture::read(&header), Some(amd64));

@@ -15,7 +15,7 @@ use clearway_runtime::waiting::{Waitable, Waiting};
 const LAB_PORT: u16 = 7_470;
 /// Longer than a message takes anywhere in a lab of 100 Mb/s, even when its receiver waits for a
 /// processor.
-const PATIENCE: Nanos = Nanos::from_millis(100);
+const TIMEOUT: Nanos = Nanos::from_millis(100);
 /// Every message is a header of the greatest length that the wire takes, and no body.
 const HEAD: [u8; frame::HEAD_MAX] = [0x43; frame::HEAD_MAX];
 
@@ -85,10 +85,10 @@ impl TestPair {
     }
 
     /// Receives what arrives until there are `count` messages, or until nothing came for
-    /// [`PATIENCE`].
+    /// [`TIMEOUT`].
     pub(super) fn receive(&mut self, count: usize) -> Vec<ArrivedMessage> {
         let mut arrived = Vec::new();
-        let mut until = clock::now() + PATIENCE;
+        let mut until = clock::now() + TIMEOUT;
         while arrived.len() < count {
             self.receiver.wait(Some(until), &[]);
             let before = arrived.len();
@@ -100,7 +100,7 @@ impl TestPair {
             });
             let now = clock::now();
             if arrived.len() > before {
-                until = now + PATIENCE;
+                until = now + TIMEOUT;
             } else if now >= until {
                 break;
             }

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn replace__a_directory_in_the_way_is_told_in_one_sentence() {
+    fn replace__a_directory_in_the_way_is_reported_in_one_sentence() {
         let scratch = StoreDirectory::new();
         fs::create_dir(scratch.0.join(JSON_NAME)).expect("made");
         let sentence =

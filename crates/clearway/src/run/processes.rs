@@ -41,9 +41,9 @@ use super::rank_process::RANK;
 use super::session::{Protocol, Session};
 
 /// How long ranks may take to start on a busy machine.
-const START_PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// What ranks do first.
-const START: StartStep = StartStep { wanted: "said where it is", patience: START_PATIENCE };
+const START: StartStep = StartStep { wanted: "said where it is", timeout: START_TIMEOUT };
 /// How often a wait looks for the user's interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The longest line a rank sends: a record of 6,000 slices with every pair of a large job takes 26
@@ -501,22 +501,22 @@ impl RankProcesses {
     /// Returns what the clock of `rank` says. Nothing else may be under way.
     pub(super) fn time(&mut self, rank: Rank) -> Result<LocalNs> {
         self.send::<()>(rank, &ToRank::Time)?;
-        match self.poll::<IgnoredAny>(START_PATIENCE)? {
+        match self.poll::<IgnoredAny>(START_TIMEOUT)? {
             Some((_, FromRank::Time(time))) => Ok(time),
             _ => bail!("{} does not say what time it is", self.name(rank)),
         }
     }
 
-    /// Returns the next message of a rank, if one comes within `patience`, for runs that end with
+    /// Returns the next message of a rank, if one comes within `timeout`, for runs that end with
     /// any rank.
     ///
     /// # Errors
     /// The user interrupted, or a rank is gone or refuses to go on.
     pub(super) fn poll<S: DeserializeOwned>(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Option<(Rank, FromRank<S>)>> {
-        match self.poll_or_end(patience)? {
+        match self.poll_or_end(timeout)? {
             Some((rank, Ok(message))) => Ok(Some((rank, message))),
             Some((rank, Err(how))) => Err(self.death(rank, &how)),
             None => Ok(None),
@@ -531,13 +531,13 @@ impl RankProcesses {
     /// The user interrupted, or a rank refuses to go on.
     pub(super) fn poll_or_end<S: DeserializeOwned>(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<RankEvent<FromRank<S>>> {
         self.check()?;
         if self.dead_ranks.len() == self.members.len() {
             bail!("all ranks are gone");
         }
-        let (rank, line) = match self.lines.recv_timeout(patience) {
+        let (rank, line) = match self.lines.recv_timeout(timeout) {
             Ok((rank, incarnation, line)) => {
                 let is_of_now = self
                     .members
@@ -608,12 +608,9 @@ impl RankProcesses {
         anyhow!("{} cannot take part: {sentence}", self.name(rank))
     }
 
-    /// Returns the error that nothing came of `rank` for `patience`.
-    pub(super) fn silent(&self, rank: Rank, patience: Duration) -> anyhow::Error {
-        anyhow!(
-            "{} has not answered for {patience:?}; its machine may be too busy",
-            self.name(rank)
-        )
+    /// Returns the error that nothing came of `rank` for `timeout`.
+    pub(super) fn silent(&self, rank: Rank, timeout: Duration) -> anyhow::Error {
+        anyhow!("{} has not answered for {timeout:?}; its machine may be too busy", self.name(rank))
     }
 
     /// Returns how a rank that cannot be written to ended, as an error.
@@ -701,7 +698,7 @@ mod tests {
         let address = (Ipv4Addr::LOCALHOST, 0);
         let listener = TcpListener::bind(address).expect("a port");
         let far = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
-        far.set_read_timeout(Some(START_PATIENCE)).expect("a limit");
+        far.set_read_timeout(Some(START_TIMEOUT)).expect("a limit");
         let near = listener.accept().expect("it came").0;
         let member = RankProcess::remote(host.to_owned(), SocketAddrV4::new(address.0, 0), near);
         (member, BufReader::new(far))
@@ -754,7 +751,7 @@ mod tests {
         drop(before_end);
         let bound = serde_json::to_string(&FromRank::<()>::Bound(at(3))).expect("JSON");
         writeln!(end.get_mut(), "{bound}").expect("said");
-        let until = Instant::now() + START_PATIENCE;
+        let until = Instant::now() + START_TIMEOUT;
         while !matches!(all.members[1].stage, MemberStage::Opening) {
             let heard = all.poll_or_end::<IgnoredAny>(LOOK_EVERY).expect("no interrupt");
             assert!(heard.is_none() && Instant::now() < until, "{:?}", heard.map(|it| it.0));

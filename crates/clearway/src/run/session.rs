@@ -63,12 +63,12 @@ impl<'a, P: Protocol> Session<'a, P> {
         self.processes.try_send(rank, &ToRank::Request(request))
     }
 
-    /// Returns the next response, if one comes within `patience`; or how a rank ended, once.
+    /// Returns the next response, if one comes within `timeout`; or how a rank ended, once.
     ///
     /// # Errors
     /// The user interrupted, or a rank refuses to go on.
-    pub(crate) fn poll(&mut self, patience: Duration) -> Result<RankEvent<P::Response>> {
-        match self.processes.poll_or_end(patience)? {
+    pub(crate) fn poll(&mut self, timeout: Duration) -> Result<RankEvent<P::Response>> {
+        match self.processes.poll_or_end(timeout)? {
             Some((rank, Ok(FromRank::Response(response)))) => Ok(Some((rank, Ok(response)))),
             Some((_, Ok(_))) => bail!("{RESPONSE}"),
             Some((rank, Err(how))) => Ok(Some((rank, Err(how)))),
@@ -80,15 +80,15 @@ impl<'a, P: Protocol> Session<'a, P> {
     /// some twenty times a second and can end the wait.
     ///
     /// # Errors
-    /// A rank is gone or is silent for longer than `patience`; what `watch` says.
+    /// A rank is gone or is silent for longer than `timeout`; what `watch` says.
     pub(crate) fn responses<T>(
         &mut self,
         ranks: &[Rank],
-        patience: Duration,
+        timeout: Duration,
         watch: &mut dyn FnMut() -> Result<()>,
         mut take: impl FnMut(Rank, P::Response) -> Result<Option<T>>,
     ) -> Result<Vec<T>> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let mut taken: BTreeMap<Rank, T> = BTreeMap::new();
         while let Some(silent) = ranks.iter().find(|rank| !taken.contains_key(rank)) {
             watch()?;
@@ -98,7 +98,7 @@ impl<'a, P: Protocol> Session<'a, P> {
                 }
                 Some(_) => bail!("{RESPONSE}"),
                 None if Instant::now() > deadline => {
-                    return Err(self.processes.silent(*silent, patience));
+                    return Err(self.processes.silent(*silent, timeout));
                 }
                 None => {}
             }

@@ -215,19 +215,24 @@ fn slurm__ranks_on_two_nodes_cast_measure_and_end_together_each_way() {
 
 /// What a run that builds timeslices told, in which the last two of five ranks died; read as far as
 /// it goes.
-fn survived(launcher: &ClusterLauncher<'_>, told: &mut dyn std::io::Read) {
-    let told = serde_json::Deserializer::from_reader(told).into_iter::<Value>().next();
-    let told = told.unwrap_or_else(|| panic!("{}: nothing was told", launcher.name)).expect("JSON");
+fn survived(launcher: &ClusterLauncher<'_>, reported: &mut dyn std::io::Read) {
+    let reported = serde_json::Deserializer::from_reader(reported).into_iter::<Value>().next();
+    let reported =
+        reported.unwrap_or_else(|| panic!("{}: nothing was told", launcher.name)).expect("JSON");
     assert_eq!(
-        [&told["timeslices"], &told["lost"], &told["duplicated"]],
+        [&reported["timeslices"], &reported["lost"], &reported["duplicated"]],
         [20_000, 0, 0],
-        "{}: {told}",
+        "{}: {reported}",
         launcher.name
     );
-    let mut dead: Vec<_> =
-        told["out"].as_array().expect("a list").iter().map(|one| one["rank"].as_u64()).collect();
+    let mut dead: Vec<_> = reported["out"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| one["rank"].as_u64())
+        .collect();
     dead.sort_unstable();
-    assert_eq!(dead, [Some(3), Some(4)], "{}: {told}", launcher.name);
+    assert_eq!(dead, [Some(3), Some(4)], "{}: {reported}", launcher.name);
 }
 
 #[test]
@@ -265,10 +270,10 @@ fn slurm__timeslices_go_on_without_a_node_that_is_gone() {
     let Some(launcher) = slurm.launcher("none", "Slurm environment") else { return };
     let mut run = launcher.start_building(&site, &["--no-kill"]);
     site.wait_for_building(4);
-    let mut told = run.stdout.take().expect("piped");
+    let mut reported = run.stdout.take().expect("piped");
     let launcher = ClusterLauncher { cluster: None, ..launcher };
     slurm.fell();
-    survived(&launcher, &mut told);
+    survived(&launcher, &mut reported);
     // It would wait for the node until the controller believes it to be down.
     run.kill().expect("killed");
     run.wait().expect("an end");

@@ -73,8 +73,8 @@ fn job__ranks_of_one_host_cast_over_shared_memory() {
         eprintln!("skipped: mpiexec.hydra cannot be started");
         return;
     };
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("all ranks are on one host and share memory"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr);
+    assert!(reported.contains("all ranks are on one host and share memory"), "{reported}");
     assert_eq!(samples(&figures(&output), "broadcast_seconds", &[("bytes", "100000 B")]), Some(5));
     let report = std::fs::read(directory.join("report.json")).expect("a report");
     let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
@@ -209,8 +209,8 @@ fn lab__where_multicast_stays_on_a_switch_each_switch_has_its_own_segment() {
     let words = "--on lab --leaves 2 --ranks 6 --bytes 4MiB --objects 2 --json --mode";
     let Some(output) = broadcast(&format!("{words} auto")) else { return };
     assert_eq!(samples(&figures(&output), "broadcast_seconds", &[]), Some(2));
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains("the way changes to segments"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(reported.contains("the way changes to segments"), "{reported}");
     let Some(output) = broadcast(&format!("{words} segments")) else { return };
     assert_eq!(samples(&figures(&output), "broadcast_seconds", &[("mode", "segments")]), Some(2));
 }

@@ -99,8 +99,9 @@ impl Ground {
 
     /// Bytes that the receivers say they have written.
     fn written(&self, arguments: &[&str]) -> Vec<u64> {
-        let told = self.cast(&[arguments, &["--json"]].concat());
-        let summary: serde_json::Value = serde_json::from_str(&told.text).expect(&told.errors);
+        let reported = self.cast(&[arguments, &["--json"]].concat());
+        let summary: serde_json::Value =
+            serde_json::from_str(&reported.text).expect(&reported.errors);
         let rows = summary["receivers"].as_array().expect("rows").iter();
         rows.map(|row| row["written"].as_u64().expect("a number")).collect()
     }
@@ -116,8 +117,8 @@ impl Ground {
         cast
     }
 
-    fn cast(&self, arguments: &[&str]) -> Told {
-        Told::from_output(self.command(arguments).output().expect("the program"))
+    fn cast(&self, arguments: &[&str]) -> Notified {
+        Notified::from_output(self.command(arguments).output().expect("the program"))
     }
 }
 
@@ -166,13 +167,13 @@ impl Receiver {
 }
 
 /// What a cast said.
-struct Told {
+struct Notified {
     status: i32,
     text: String,
     errors: String,
 }
 
-impl Told {
+impl Notified {
     fn from_output(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let status = output.status.code().unwrap_or(-1);
@@ -333,7 +334,7 @@ fn cast__a_stream_of_unknown_length() {
             .spawn()
             .expect("the program");
         cast.stdin.take().expect("a pipe").write_all(&bytes).expect("taken");
-        Told::from_output(cast.wait_with_output().expect("it ends"))
+        Notified::from_output(cast.wait_with_output().expect("it ends"))
             .expect(0, "2 of 2 have everything");
         (0..2)
             .for_each(|number| assert!(fs::read(ground.at(number, "s")).expect("there") == bytes));
@@ -361,9 +362,9 @@ fn cast__others_go_on_without_a_killed_receiver_and_it_catches_up() {
     fs::write(ground.from("model"), noise(24 * MIB, 8)).expect("written");
     let cast = ground.begin("model");
     ground.receivers[0].kill();
-    let told = Told::from_output(cast.wait_with_output().expect("it ends"));
-    told.expect(1, "2 of 3 have everything");
-    told.expect(1, "lost");
+    let reported = Notified::from_output(cast.wait_with_output().expect("it ends"));
+    reported.expect(1, "2 of 3 have everything");
+    reported.expect(1, "lost");
     (1..3).for_each(|number| assert_same(&ground.from("model"), &ground.at(number, "model")));
     assert!(
         !ground.at(0, "model").exists() && unfinished(&ground.receivers[0].directory).is_some()
@@ -385,9 +386,9 @@ fn cast__a_file_that_changes_while_it_is_sent_appears_nowhere() {
         .open(ground.from("model"))
         .and_then(|mut file| file.write_all(b"more"))
         .expect("longer");
-    let told = Told::from_output(cast.wait_with_output().expect("it ends"));
-    told.expect(1, "not sent: model: it changed while it was sent");
-    told.expect(1, "2 of 2 have everything but what was not sent");
+    let reported = Notified::from_output(cast.wait_with_output().expect("it ends"));
+    reported.expect(1, "not sent: model: it changed while it was sent");
+    reported.expect(1, "2 of 2 have everything but what was not sent");
     (0..2).for_each(|number| assert!(!ground.at(number, "model").exists()));
 }
 
@@ -444,9 +445,9 @@ fn cast__what_cannot_be_read_is_named_and_the_rest_is_sent() {
     close(0o000);
     let cast = |arguments: &[&str]| {
         without_rights(&ground.command(arguments))
-            .map(|mut command| Told::from_output(command.output().expect("the program")))
+            .map(|mut command| Notified::from_output(command.output().expect("the program")))
     };
-    let Some(told) = cast(&["tree"]) else { return close(0o755) };
+    let Some(reported) = cast(&["tree"]) else { return close(0o755) };
     let alone = cast(&["tree/closed/"]);
     let some = cast(&["tree/closed/file", "tree/open/file"]);
     let json = cast(&["tree", "--json", "--into", "other"]);
@@ -461,7 +462,7 @@ fn cast__what_cannot_be_read_is_named_and_the_rest_is_sent() {
         "not sent: tree/older: Permission denied",
         "2 of 2 have everything but the 3 that were not sent",
     ] {
-        told.expect(1, line);
+        reported.expect(1, line);
     }
     (0..2).for_each(|number| {
         assert_same(&tree.join("open/file"), &ground.at(number, "tree/open/file"))
@@ -490,9 +491,9 @@ fn cast__a_file_that_goes_away_before_its_turn_is_named_and_the_rest_is_sent() {
     ["b", "c"].iter().for_each(|name| fs::write(ground.from(name), name).expect("written"));
     let cast = ground.begin("./");
     fs::remove_file(ground.from("b")).expect("removed");
-    let told = Told::from_output(cast.wait_with_output().expect("it ends"));
-    told.expect(1, "not sent: ./b: No such file or directory");
-    told.expect(1, "2 of 2 have everything but what was not sent");
+    let reported = Notified::from_output(cast.wait_with_output().expect("it ends"));
+    reported.expect(1, "not sent: ./b: No such file or directory");
+    reported.expect(1, "2 of 2 have everything but what was not sent");
     for number in 0..2 {
         assert_eq!(names(&ground.receivers[number].directory), ["a", "c"]);
         assert_same(&ground.from("a"), &ground.at(number, "a"));
@@ -534,7 +535,7 @@ fn cast__what_is_wrong_is_said_in_one_sentence() {
             .arg(ground.from("model"))
             .args(["--to", &ground.to(), "--key"])
             .arg(key);
-        Told::from_output(command.output().expect("the program"))
+        Notified::from_output(command.output().expect("the program"))
     };
     with(&other).expect(1, "can be read by others: chmod 600");
     fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).expect("set");
@@ -638,9 +639,9 @@ fn cast__a_full_disk_is_one_receivers_failure() {
     ground.receivers.push(Receiver::start(command, &ground.root.join("key"), small, "127.0.0.1:0"));
     fs::write(ground.from("large"), noise(8 * MIB, 11)).expect("written");
     fs::write(ground.from("little"), noise(1000, 12)).expect("written");
-    let told = ground.cast(&["large", "little"]);
-    told.expect(1, "large: No space left on device");
-    told.expect(1, "1 of 2 have everything");
+    let reported = ground.cast(&["large", "little"]);
+    reported.expect(1, "large: No space left on device");
+    reported.expect(1, "1 of 2 have everything");
     assert_same(&ground.from("large"), &ground.at(0, "large"));
     assert_eq!(ground.written(&["little"]), [0, 0], "the others files came");
 }
@@ -665,12 +666,12 @@ fn cast__over_ssh_as_one_program_says_it() {
             .arg(ground.root.join("at-%r"))
             .args(more);
         command.env("PATH", format!("{}:{path}", ground.root.display()));
-        Told::from_output(command.output().expect("the program"))
+        Notified::from_output(command.output().expect("the program"))
     };
     let hosts = ground.root.join("hosts").display().to_string();
-    let told = cast(&["--to", &hosts]);
-    told.expect(1, "2 of 3 have everything");
-    told.expect(1, "ssh: connect to host bad port 22: No route to host");
+    let reported = cast(&["--to", &hosts]);
+    reported.expect(1, "2 of 3 have everything");
+    reported.expect(1, "ssh: connect to host bad port 22: No route to host");
     for number in 0..2 {
         assert_same(&ground.from("model"), &ground.root.join(format!("at-{number}/model")));
     }

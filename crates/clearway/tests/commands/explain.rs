@@ -39,8 +39,8 @@ fn explain__answers_for_the_same_run_only() {
         .find_map(|line| line.split(' ').next().filter(|word| word.starts_with("p1:")))
         .unwrap();
     let [one, host] = ["--message", slowest];
-    let told = clearway(&at, &["sim", "explain", "run", one, host]);
-    assert_eq!(told.status.code(), Some(0), "{}", String::from_utf8_lossy(&told.stderr));
+    let reported = clearway(&at, &["sim", "explain", "run", one, host]);
+    assert_eq!(reported.status.code(), Some(0), "{}", String::from_utf8_lossy(&reported.stderr));
 
     let said = sentence(&at, &["sim", "explain", "run", "--message", "p2:n1:1"]);
     assert!(

@@ -16,7 +16,7 @@ const NO_PERMISSION: i32 = 5;
 /// The exit status of a run that was interrupted.
 const INTERRUPTED: i32 = 130;
 /// How long processes may take to go on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The shortest tests that have figures.
 const SHORT: [&str; 6] = ["--rings", "1", "--measurements", "1", "--limit", "200ms"];
 
@@ -231,7 +231,7 @@ fn cluster__a_rank_that_is_killed_is_named_and_nothing_is_left() {
         "{}",
         said(&output)
     );
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !all.is_empty() {
         assert!(Instant::now() < deadline, "left behind: {all:?}");
         all.retain(|(pid, line)| command_line(*pid) == *line);

@@ -321,12 +321,20 @@ fn hostfile__timeslices_go_on_without_a_host_that_dies_and_are_watched_from_anot
     let output = run.wait_with_output().expect("an end");
     let said = errors(&output);
     assert!(output.status.success(), "{said}");
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!([&told["timeslices"], &told["lost"], &told["duplicated"]], [60_000, 0, 0], "{told}");
-    let mut dead: Vec<_> =
-        told["out"].as_array().expect("a list").iter().map(|one| one["rank"].as_u64()).collect();
+    let reported: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(
+        [&reported["timeslices"], &reported["lost"], &reported["duplicated"]],
+        [60_000, 0, 0],
+        "{reported}"
+    );
+    let mut dead: Vec<_> = reported["out"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| one["rank"].as_u64())
+        .collect();
     dead.sort_unstable();
-    assert_eq!(dead, [Some(4), Some(5)], "{told}");
+    assert_eq!(dead, [Some(4), Some(5)], "{reported}");
     assert!(watcher.wait().expect("an end").success(), "it ends with the run");
     test_bed.expect_nothing_left();
 }

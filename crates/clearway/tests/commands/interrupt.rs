@@ -77,7 +77,10 @@ fn interrupt__of_a_run_of_many_cells_keeps_those_that_are_complete() {
     let report = fs::read(home.join("out/bench/latest/report.json")).unwrap();
     let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
     assert!(report["verdict"].is_null() && !report["figures"].as_array().unwrap().is_empty());
-    let told = report["host"]["facts"]["interrupted"].as_str().unwrap();
-    assert!(told.ends_with(" of 49 cells were measured") && !told.starts_with("49"), "{told}");
+    let reported = report["host"]["facts"]["interrupted"].as_str().unwrap();
+    assert!(
+        reported.ends_with(" of 49 cells were measured") && !reported.starts_with("49"),
+        "{reported}"
+    );
     fs::remove_dir_all(&home).unwrap();
 }

@@ -19,7 +19,7 @@ use crate::processes::{self, FoundProcess};
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";
 /// The longest that processes may take to go on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Starts a rank: three on one machine, the others on another. What rank 3 starts is another
 /// program than itself.
@@ -109,7 +109,7 @@ impl KeysTestBed {
             process.pid != Pid::this() && process.line.contains(&directory)
         };
         let left = || processes::all().filter(is_left).collect();
-        processes::wait_until("nothing is left", PATIENCE, left, <[FoundProcess]>::is_empty);
+        processes::wait_until("nothing is left", TIMEOUT, left, <[FoundProcess]>::is_empty);
     }
 }
 

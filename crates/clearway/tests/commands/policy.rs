@@ -112,8 +112,8 @@ fn qos__shares_of_the_policy_are_the_weights_of_what_is_emitted() {
     assert!(emit("dcb").contains("tc-bw 0:10 1:70 2:20"), "{}", emit("dcb"));
     assert_eq!(emit("nft"), text(&clearway(&["qos", "emit", "--for", "nft"]).stdout));
     let conf = place.write("opensm.conf", emit("opensm"));
-    let told = clearway(&["qos", "check", &conf]);
-    assert_eq!((told.status.code(), text(&told.stdout)), (Some(0), String::new()));
+    let reported = clearway(&["qos", "check", &conf]);
+    assert_eq!((reported.status.code(), text(&reported.stdout)), (Some(0), String::new()));
     let plan = clearway(&["qos", "plan", "--policy", &site]);
     expect(&plan, 0, "70.0 %");
     let wrong = place.write("wrong.toml", "[[rule]]\nclass = \"bulk\"\nshare = 300\n");
@@ -147,14 +147,14 @@ fn cast__blocks_travel_in_the_granted_class_and_a_wrong_policy_stops_nothing() {
         cast.args(["cast", &content, "--to", &listening, "--key", &key, "--policy", policy]);
         cast.arg("--json").env("XDG_STATE_HOME", place.path("state")).output().expect("the program")
     };
-    let told = cast(&site);
-    let summary: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
+    let reported = cast(&site);
+    let summary: serde_json::Value = serde_json::from_slice(&reported.stdout).unwrap_or_default();
     let seen = lab.shell("h1", "nft list table ip seen");
     fs::remove_file(place.path("into/content")).expect("it was cast");
     let careful = cast(&wrong);
     let _ = server.kill();
     let _ = server.wait();
-    expect(&told, 0, "complete");
+    expect(&reported, 0, "complete");
     assert_eq!(summary["policy"]["granted"], "scavenger");
     let counts = counters(&seen);
     assert!(counts[0] > 100 && counts[1] == 0, "{seen}");

@@ -26,14 +26,14 @@ pub(crate) fn all() -> impl Iterator<Item = FoundProcess> {
     })
 }
 
-/// Looks with `look` until what it finds `is_so`, which is `what` and comes within `patience`.
+/// Looks with `look` until what it finds `is_so`, which is `what` and comes within `timeout`.
 pub(crate) fn wait_until(
     what: &str,
-    patience: Duration,
+    timeout: Duration,
     look: impl Fn() -> Vec<FoundProcess>,
     is_so: impl Fn(&[FoundProcess]) -> bool,
 ) -> Vec<FoundProcess> {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     loop {
         let found = look();
         if is_so(&found) {

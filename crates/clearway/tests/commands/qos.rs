@@ -58,35 +58,44 @@ fn text(output: &Output) -> String {
 fn check__the_study_s_file_has_four_faults_and_status_3() {
     let place = Place::new("check");
     let conf = place.write("opensm.conf", STUDY).display().to_string();
-    let told = qos(&["check", &conf]);
-    assert_eq!((told.status.code(), text(&told).lines().count()), (Some(3), 4), "{}", text(&told));
-    let told = qos(&["check", "/etc/hostname"]);
-    assert_eq!((told.status.code(), text(&told)), (Some(1), String::new()));
+    let reported = qos(&["check", &conf]);
+    assert_eq!(
+        (reported.status.code(), text(&reported).lines().count()),
+        (Some(3), 4),
+        "{}",
+        text(&reported)
+    );
+    let reported = qos(&["check", "/etc/hostname"]);
+    assert_eq!((reported.status.code(), text(&reported)), (Some(1), String::new()));
     let emitted = text(&qos(&["emit", "--for", "opensm", "--payload", "2KiB"]));
     let conf = place.write("emitted.conf", &emitted).display().to_string();
-    let told = qos(&["check", &conf, "--payload", "2KiB"]);
-    assert_eq!((told.status.code(), text(&told)), (Some(0), String::new()));
+    let reported = qos(&["check", &conf, "--payload", "2KiB"]);
+    assert_eq!((reported.status.code(), text(&reported)), (Some(0), String::new()));
     let emitted = text(&qos(&["emit", "--for", "opensm"]));
     let conf = place.write("emitted.conf", &emitted).display().to_string();
-    let told = qos(&["check", &conf]);
-    assert_eq!((told.status.code(), text(&told)), (Some(0), String::new()), "the same default");
+    let reported = qos(&["check", &conf]);
+    assert_eq!(
+        (reported.status.code(), text(&reported)),
+        (Some(0), String::new()),
+        "the same default"
+    );
 }
 
 #[test]
-fn check__every_wrong_value_is_told_and_only_a_file_of_some_size_is_read() {
+fn check__every_wrong_value_is_reported_and_only_a_file_of_some_size_is_read() {
     let place = Place::new("wrong");
     let wrong = "qos TRUE\nqos_high_limit 256\nqos_vlarb_low 0:300\nqos_sl2vl 0,16\n";
     let conf = place.write("wrong.conf", wrong).display().to_string();
-    let told = qos(&["check", &conf]);
-    let said = text(&told);
-    assert_eq!((told.status.code(), said.lines().count()), (Some(3), 3), "{said}");
+    let reported = qos(&["check", &conf]);
+    let said = text(&reported);
+    assert_eq!((reported.status.code(), said.lines().count()), (Some(3), 3), "{said}");
     for (line, number) in said.lines().zip(2..) {
         assert!(line.contains(&format!("wrong.conf: line {number}: `")), "{said}");
     }
     let refused = |path: &str, part: &str| {
-        let told = qos(&["check", path]);
-        let said = String::from_utf8_lossy(&told.stderr).into_owned();
-        assert!(told.status.code() == Some(1) && said.contains(part), "{said}");
+        let reported = qos(&["check", path]);
+        let said = String::from_utf8_lossy(&reported.stderr).into_owned();
+        assert!(reported.status.code() == Some(1) && said.contains(part), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     };
     let pipe = place.0.join("pipe");
@@ -106,10 +115,10 @@ fn qos__a_value_that_cannot_be_is_a_wrong_command_line() {
         &["plan", "--payload", "257B"],
         &["check", "/dev/null", "--payload", "257B"],
     ] {
-        let told = qos(words);
-        let said = String::from_utf8_lossy(&told.stderr).into_owned();
+        let reported = qos(words);
+        let said = String::from_utf8_lossy(&reported.stderr).into_owned();
         assert_eq!(
-            (told.status.code(), text(&told)),
+            (reported.status.code(), text(&reported)),
             (Some(2), String::new()),
             "{words:?}: {said}"
         );
@@ -130,11 +139,11 @@ fn check__a_policy_is_held_against_the_lanes_and_partitions() {
         let words = ["check", &conf, "--payload", "4KiB", "--policy", policy];
         qos(&[&words[..], &["--partitions", &partitions]].concat())
     };
-    let told = check(&right);
-    assert_eq!((told.status.code(), text(&told)), (Some(0), String::new()));
-    let told = check(&wrong);
-    let said = text(&told);
-    assert_eq!((told.status.code(), said.lines().count()), (Some(3), 3), "{said}");
+    let reported = check(&right);
+    assert_eq!((reported.status.code(), text(&reported)), (Some(0), String::new()));
+    let reported = check(&wrong);
+    let said = text(&reported);
+    assert_eq!((reported.status.code(), said.lines().count()), (Some(3), 3), "{said}");
     assert!(said.contains("no partition has P_Key 0x0007"), "{said}");
     assert_eq!(check(&partitions).status.code(), Some(1));
     place.write("opensm.conf", "qos TRUE\nqos_vlarb_low 0:300\n");
@@ -152,9 +161,9 @@ fn plan__the_present_tables_and_each_switch_are_shown() {
     let recorded = place.0.display().to_string();
     place.write("portinfo-1-1", "VLCap:.....VL0-3\n");
     place.write("portinfo-2-1", "VLCap:.....VL0-7\n");
-    let told = qos(&["plan", "--conf", &conf, "--switches", &net, "--recorded", &recorded]);
-    let said = text(&told);
-    assert_eq!(told.status.code(), Some(0), "{said}");
+    let reported = qos(&["plan", "--conf", &conf, "--switches", &net, "--recorded", &recorded]);
+    let said = text(&reported);
+    assert_eq!(reported.status.code(), Some(0), "{said}");
     for sentence in [
         "In a short simulation, at an adapter / at a switch:",
         "With the present tables, at adapters / at switches:",
@@ -293,9 +302,9 @@ fn verify__a_real_opensm_sets_what_is_emitted_at_adapters_and_switches() {
         network.place.write("net.txt", &net);
         let words_of_verify =
             ["qos", "verify", "--ibsim", "--switches", "net.txt", "--paths-from", "1"];
-        let told = network.run(PROGRAM, &words_of_verify);
-        let said = text(&told) + &String::from_utf8_lossy(&told.stderr);
-        assert_eq!(told.status.code(), Some(status), "{said}\n{net}");
+        let reported = network.run(PROGRAM, &words_of_verify);
+        let said = text(&reported) + &String::from_utf8_lossy(&reported.stderr);
+        assert_eq!(reported.status.code(), Some(status), "{said}\n{net}");
         assert!(words.iter().all(|words| said.contains(words)), "{said}");
         let switches = said.lines().filter(|line| line.starts_with("leaf")).count();
         assert_eq!(switches > 0, conf == &of_adapters, "{said}");

@@ -132,19 +132,28 @@ impl TestJob {
         let output = run.wait_with_output().expect("an end");
         let said = fs::read_to_string(directory.join("said")).expect("a file");
         assert!(output.status.success(), "{said}{}", text(&output));
-        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let reported: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(
-            [&told["timeslices"], &told["lost"], &told["duplicated"], &told["faults"]],
+            [
+                &reported["timeslices"],
+                &reported["lost"],
+                &reported["duplicated"],
+                &reported["faults"]
+            ],
             [timeslices, 0, 0, 0],
-            "{told}"
+            "{reported}"
         );
-        let out = told["out"].as_array().expect("a list");
+        let out = reported["out"].as_array().expect("a list");
         let back: Vec<u64> = out
             .iter()
             .filter(|death| death["back_seconds"].is_number())
             .filter_map(|death| death["rank"].as_u64())
             .collect();
-        assert_eq!(back, ranks.iter().map(|rank| u64::from(*rank)).collect::<Vec<_>>(), "{told}");
+        assert_eq!(
+            back,
+            ranks.iter().map(|rank| u64::from(*rank)).collect::<Vec<_>>(),
+            "{reported}"
+        );
         // What counts of processes of builders that are gone, or were silent for too long on a busy
         // machine; and what all the others have.
         let settled: u64 = out.iter().filter_map(|death| death["settled"].as_u64()).sum();
@@ -154,7 +163,7 @@ impl TestJob {
         let there = (0..3).filter(|place| !is_gone(2 + place));
         let whole: Vec<u64> =
             there.map(|place| items(&directory, &format!("ts_{place}.tsa"))).collect();
-        assert_eq!(whole.iter().sum::<u64>() + settled, timeslices, "{whole:?} {told}");
+        assert_eq!(whole.iter().sum::<u64>() + settled, timeslices, "{whole:?} {reported}");
         fs::remove_dir_all(directory).expect("to remove it");
     }
 }
@@ -171,7 +180,7 @@ fn items(directory: &Path, path: &str) -> u64 {
 }
 
 #[test]
-fn join__a_killed_rank_of_a_job_is_replaced_and_whoever_gets_no_place_is_told_why() {
+fn join__a_killed_rank_of_a_job_is_replaced_and_whoever_gets_no_place_learns_why() {
     let Some(job) = TestJob::start("ts-joined", "", "--wire udp --timeslices 12000") else {
         return;
     };
@@ -236,9 +245,9 @@ fn join__a_builder_that_cannot_write_its_archive_ends_with_a_sentence_and_the_ru
     let heard = fs::read_to_string(directory.join("said")).expect("a file");
     assert!(output.status.success(), "{heard}{}", text(&output));
     assert!(heard.contains(", which joins: ts_2.tsa"), "{heard}");
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!([&told["timeslices"], &told["lost"]], [12_000, 0], "{told}");
-    assert_eq!(told["out"][0]["how"], "could not take part", "{told}");
+    let reported: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!([&reported["timeslices"], &reported["lost"]], [12_000, 0], "{reported}");
+    assert_eq!(reported["out"][0]["how"], "could not take part", "{reported}");
     fs::remove_dir_all(directory).expect("to remove it");
 }
 

@@ -96,11 +96,11 @@ fn build__of_archives_is_what_the_generator_would_have_made() {
         let words = format!("{line} --timeslices 10 --ring 256KiB --wire {wire} --json");
         let Some(output) = build(&directory, "4", &words) else { return };
         assert!(output.status.success(), "{wire}: {}", text(&output));
-        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let reported: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(
-            (&told["timeslices"], &told["incomplete"]),
+            (&reported["timeslices"], &reported["incomplete"]),
             (&10.into(), &0.into()),
-            "{wire}: {told}"
+            "{wire}: {reported}"
         );
         assert!(
             timeless(&directory.join("ts_0.tsa")) == timeless(&directory.join("want.tsa")),
@@ -413,17 +413,17 @@ fn build__that_is_interrupted_or_killed_leaves_nothing_in_the_way_of_its_repeat(
 /// What a run with a death told, after a look at what every such run must hold to.
 fn survived(output: &Output, rank: u64, timeslices: u64) -> serde_json::Value {
     assert!(output.status.success(), "{}", text(output));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let reported: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(
-        [&told["timeslices"], &told["lost"], &told["duplicated"]],
+        [&reported["timeslices"], &reported["lost"], &reported["duplicated"]],
         [timeslices, 0, 0],
-        "{told}"
+        "{reported}"
     );
-    let out = told["out"].as_array().expect("a list");
-    assert_eq!((out.len(), &out[0]["rank"]), (1, &rank.into()), "{told}");
-    assert_eq!(out[0]["how"], "was killed by signal 9", "{told}");
-    assert!(out[0]["detection_ms"].as_f64() <= out[0]["redistribution_ms"].as_f64(), "{told}");
-    told
+    let out = reported["out"].as_array().expect("a list");
+    assert_eq!((out.len(), &out[0]["rank"]), (1, &rank.into()), "{reported}");
+    assert_eq!(out[0]["how"], "was killed by signal 9", "{reported}");
+    assert!(out[0]["detection_ms"].as_f64() <= out[0]["redistribution_ms"].as_f64(), "{reported}");
+    reported
 }
 
 #[test]
@@ -431,8 +431,8 @@ fn build__a_builder_that_is_killed_is_replaced_and_nothing_is_lost() {
     let directory = directory("ts-killed-builder");
     let line = "--inputs 2 --builders 3 --timeslices 6000 --kill 3@20ms --sink ts_%b.tsa --contribution 16KiB --ring 256KiB";
     let Some(output) = build(&directory, "5", &format!("{line} --json")) else { return };
-    let told = survived(&output, 3, 6000);
-    assert_eq!(told["incomplete"], 0);
+    let reported = survived(&output, 3, 6000);
+    assert_eq!(reported["incomplete"], 0);
     // The dead builder's archive may hold more than what counts, and a cut item; nobody has given
     // it its name.
     let items = |builder: u32| {
@@ -441,10 +441,10 @@ fn build__a_builder_that_is_killed_is_replaced_and_nothing_is_lost() {
         let files: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         files[0]["contents"]["items"].as_u64().expect("a count")
     };
-    let settled = told["out"][0]["settled"].as_u64().expect("a count");
-    assert_eq!(told["out"][0]["archive"], "ts_1.tsa.unfinished");
-    assert_eq!(items(0) + settled + items(2), 6000, "{told}");
-    assert!(items(1) >= settled, "{told}");
+    let settled = reported["out"][0]["settled"].as_u64().expect("a count");
+    assert_eq!(reported["out"][0]["archive"], "ts_1.tsa.unfinished");
+    assert_eq!(items(0) + settled + items(2), 6000, "{reported}");
+    assert!(items(1) >= settled, "{reported}");
     fs::remove_dir_all(directory).expect("to remove it");
 }
 
@@ -459,12 +459,12 @@ fn build__an_input_that_is_killed_is_missed_in_what_it_had_not_sent() {
         else {
             return;
         };
-        let told = survived(&output, 1, 6000);
+        let reported = survived(&output, 1, 6000);
         assert!(
-            told["incomplete"].as_u64().is_some_and(|count| (1..=6000).contains(&count)),
-            "{told}"
+            reported["incomplete"].as_u64().is_some_and(|count| (1..=6000).contains(&count)),
+            "{reported}"
         );
-        assert_eq!(told["faults"], 0);
+        assert_eq!(reported["faults"], 0);
     }
     fs::remove_dir_all(directory).expect("to remove it");
 }
@@ -476,15 +476,19 @@ fn build__a_builder_that_retires_and_joins_again_keeps_one_archive_in_which_ever
     let words = format!("{line} --sink ts_%b.tsa --ring 256KiB --heartbeat 200ms --json");
     let Some(output) = build(&directory, "5", &words) else { return };
     assert!(output.status.success(), "{}", text(&output));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!([&told["timeslices"], &told["lost"], &told["duplicated"]], [60_000, 0, 0], "{told}");
-    assert_eq!((&told["incomplete"], &told["faults"]), (&0.into(), &0.into()));
-    let out = told["out"].as_array().expect("a list");
+    let reported: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(
+        [&reported["timeslices"], &reported["lost"], &reported["duplicated"]],
+        [60_000, 0, 0],
+        "{reported}"
+    );
+    assert_eq!((&reported["incomplete"], &reported["faults"]), (&0.into(), &0.into()));
+    let out = reported["out"].as_array().expect("a list");
     let dead_ranks = out
         .iter()
         .map(|one| (one["rank"].as_u64(), one["how"].as_str(), one["back_seconds"].is_number()));
     let wanted = [(Some(3), Some("retired"), true), (Some(4), Some("retired"), false)];
-    assert_eq!(dead_ranks.collect::<Vec<_>>(), wanted, "{told}");
+    assert_eq!(dead_ranks.collect::<Vec<_>>(), wanted, "{reported}");
     let output = clearway(&directory, "msa check ts_0.tsa ts_1.tsa ts_2.tsa --json");
     let files: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
     let items = files.iter().map(|file| file["contents"]["items"].as_u64().expect("a count"));
@@ -504,21 +508,21 @@ fn build__an_input_that_retires_is_not_missed_and_joins_where_the_others_are() {
         let words = format!("{line} --policy {policy} --ring 128KiB --heartbeat 200ms --json");
         let Some(output) = build(&directory, "5", &words) else { return };
         assert!(output.status.success(), "{policy}: {}", text(&output));
-        let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let reported: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(
-            [&told["timeslices"], &told["lost"], &told["duplicated"]],
+            [&reported["timeslices"], &reported["lost"], &reported["duplicated"]],
             [60_000, 0, 0],
-            "{policy}: {told}"
+            "{policy}: {reported}"
         );
         assert_eq!(
-            (&told["faults"], &told["out"][0]["how"]),
+            (&reported["faults"], &reported["out"][0]["how"]),
             (&0.into(), &"retired".into()),
-            "{policy}: {told}"
+            "{policy}: {reported}"
         );
-        assert!(told["out"][0]["back_seconds"].is_number(), "{policy}: {told}");
+        assert!(reported["out"][0]["back_seconds"].is_number(), "{policy}: {reported}");
         // What the others gave is all there, and of it what it gave while it took part.
-        let microslices = told["microslices"].as_u64().expect("a count");
-        assert!((240_000..360_000).contains(&microslices), "{policy}: {told}");
+        let microslices = reported["microslices"].as_u64().expect("a count");
+        assert!((240_000..360_000).contains(&microslices), "{policy}: {reported}");
     }
     fs::remove_dir_all(directory).expect("to remove it");
 }
@@ -600,11 +604,11 @@ fn compare__in_a_lab_without_libfabric_goes_over_udp_and_says_so() {
         return;
     }
     assert!(output.status.success(), "{said}");
-    let is_told = |line: &str| {
+    let is_reported = |line: &str| {
         line.starts_with("UDP, ")
             && line.contains("; not over libfabric: rank 0 on host h0 has none: ")
     };
-    assert_eq!(said.lines().filter(|line| is_told(line)).count(), 1, "{said}");
+    assert_eq!(said.lines().filter(|line| is_reported(line)).count(), 1, "{said}");
     let report = fs::read_to_string(directory.join("out/timeslice-compare/1/report.json"))
         .expect("a report");
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");

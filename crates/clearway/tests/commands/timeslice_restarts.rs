@@ -31,28 +31,28 @@ fn build__a_builder_and_an_input_that_are_killed_in_a_lab_are_started_again() {
         return;
     }
     assert!(output.status.success(), "{}", text(&output));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let reported: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(
-        [&told["timeslices"], &told["lost"], &told["duplicated"], &told["faults"]],
+        [&reported["timeslices"], &reported["lost"], &reported["duplicated"], &reported["faults"]],
         [3000, 0, 0, 0],
-        "{told}"
+        "{reported}"
     );
-    let out = told["out"].as_array().expect("a list");
-    assert_eq!(out.len(), 2, "{told}");
+    let out = reported["out"].as_array().expect("a list");
+    assert_eq!(out.len(), 2, "{reported}");
     assert!(
         out.iter()
             .all(|death| death["how"] == "was killed by signal 9"
                 && death["back_seconds"].is_number()),
-        "{told}"
+        "{reported}"
     );
     // What the first process of the builder had built that counts, and what the second one has.
     let builder = out.iter().find(|death| death["rank"] == 4).expect("the builder");
     let settled = builder["settled"].as_u64().expect("a count");
-    assert_eq!(builder["archive"], "ts_2.tsa.unfinished", "{told}");
-    assert!(items(&directory, "ts_2.tsa.unfinished") >= settled, "{told}");
+    assert_eq!(builder["archive"], "ts_2.tsa.unfinished", "{reported}");
+    assert!(items(&directory, "ts_2.tsa.unfinished") >= settled, "{reported}");
     let whole = ["ts_0.tsa", "ts_1.tsa", "ts_2.tsa"].map(|name| items(&directory, name));
-    assert_eq!(whole.iter().sum::<u64>() + settled, 3000, "{whole:?} {told}");
-    assert!(whole[2] > 0, "it builds again: {told}");
+    assert_eq!(whole.iter().sum::<u64>() + settled, 3000, "{whole:?} {reported}");
+    assert!(whole[2] > 0, "it builds again: {reported}");
     fs::remove_dir_all(directory).expect("to remove it");
 }
 

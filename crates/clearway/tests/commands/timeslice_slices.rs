@@ -154,18 +154,22 @@ fn build__by_time_each_microslice_is_where_its_start_says_whatever_is_lost_befor
                 }
             }
         }
-        let told = json(&output);
-        let account = |input: usize, name: &str| told["inputs"][input][name].as_u64();
+        let reported = json(&output);
+        let account = |input: usize, name: &str| reported["inputs"][input][name].as_u64();
         for (input, (offered, unique)) in inputs.iter().enumerate() {
-            assert_eq!(account(input, "offered"), Some(offered.len() as u64), "{told}");
-            assert_eq!(account(input, "built"), Some(unique.len() as u64), "{policy}: {told}");
+            assert_eq!(account(input, "offered"), Some(offered.len() as u64), "{reported}");
+            assert_eq!(account(input, "built"), Some(unique.len() as u64), "{policy}: {reported}");
         }
         // One would start at 50.0 ms, in the overlap behind the last timeslice; 50.12 ms is not.
-        assert_eq!((account(0, "short"), account(2, "short")), (Some(1), Some(0)), "{told}");
+        assert_eq!((account(0, "short"), account(2, "short")), (Some(1), Some(0)), "{reported}");
         assert_eq!(account(1, "repeated"), Some(2));
-        assert_eq!(account(1, "missing"), Some(23 + 4), "{told}");
-        assert_eq!(account(3, "missing"), Some(299), "{told}");
-        assert_eq!((account(0, "missing"), account(2, "missing")), (Some(0), Some(0)), "{told}");
+        assert_eq!(account(1, "missing"), Some(23 + 4), "{reported}");
+        assert_eq!(account(3, "missing"), Some(299), "{reported}");
+        assert_eq!(
+            (account(0, "missing"), account(2, "missing")),
+            (Some(0), Some(0)),
+            "{reported}"
+        );
     }
     fs::remove_dir_all(directory).expect("to remove it");
 }
@@ -267,8 +271,8 @@ fn build__a_detector_that_is_not_kept_up_with_drops_and_all_is_accounted_for() {
         .expect("the program");
     let output = child.wait_with_output().expect("an end");
     assert!(output.status.success(), "{} {}", text(&output), text(&consumer));
-    let told = json(&output);
-    for input in told["inputs"].as_array().expect("inputs") {
+    let reported = json(&output);
+    for input in reported["inputs"].as_array().expect("inputs") {
         let account = |name: &str| input[name].as_u64().unwrap_or_else(|| panic!("{input}"));
         assert!(account("overflowed") > 0, "{input}");
         assert_eq!(account("missing"), 0, "what was dropped is not missing at the source: {input}");
@@ -280,23 +284,27 @@ fn build__a_detector_that_is_not_kept_up_with_drops_and_all_is_accounted_for() {
         let overflowed = account("overflowed");
         assert!((overflowed / 2..=overflowed).contains(&held_back), "{input}");
     }
-    let builder = &told["builders"][0];
-    assert_eq!((&builder["builder"], &builder["is_dead"]), (&2.into(), &false.into()), "{told}");
-    let rows = told["losses"].as_array().expect("rows by second");
+    let builder = &reported["builders"][0];
+    assert_eq!(
+        (&builder["builder"], &builder["is_dead"]),
+        (&2.into(), &false.into()),
+        "{reported}"
+    );
+    let rows = reported["losses"].as_array().expect("rows by second");
     let sum = |input: u64| -> i64 {
         let own = rows.iter().filter(|row| row["input"] == input);
         own.filter_map(|row| row["overflowed"].as_i64()).sum()
     };
     for input in [0, 1] {
-        let overflowed = told["inputs"][input as usize]["overflowed"].as_i64();
-        assert_eq!(Some(sum(input)), overflowed, "{told}");
+        let overflowed = reported["inputs"][input as usize]["overflowed"].as_i64();
+        assert_eq!(Some(sum(input)), overflowed, "{reported}");
     }
     let sink = serde_json::json!({"sink": 2});
     let causes = rows.iter().filter_map(|row| row["causes"].as_array()).flatten();
     let counts = causes.map(|cause| (cause[0] == sink, cause[1].as_u64().unwrap_or(0)));
     let (right, all) =
         counts.fold((0, 0), |(right, all), (is, n)| (right + if is { n } else { 0 }, all + n));
-    assert!(all > 0 && 2 * right >= all, "{right} of {all}: {told}");
+    assert!(all > 0 && 2 * right >= all, "{right} of {all}: {reported}");
     fs::remove_dir_all(directory).expect("to remove it");
 }
 
@@ -319,10 +327,10 @@ fn build__a_pipe_that_falls_silent_does_not_hold_the_others_back() {
     let output = child.wait_with_output().expect("an end");
     drop(pipe);
     assert!(output.status.success(), "{}", text(&output));
-    let told = json(&output);
-    assert_eq!(told["timeslices"], 12, "{told}");
-    let silent = &told["inputs"][1];
+    let reported = json(&output);
+    assert_eq!(reported["timeslices"], 12, "{reported}");
+    let silent = &reported["inputs"][1];
     let numbers = (silent["built"].as_u64(), silent["missing"].as_u64());
-    assert_eq!(numbers, (Some(5_000), Some(7_000)), "{told}");
+    assert_eq!(numbers, (Some(5_000), Some(7_000)), "{reported}");
     fs::remove_dir_all(directory).expect("to remove it");
 }

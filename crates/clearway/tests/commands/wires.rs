@@ -14,7 +14,7 @@ use crate::processes::{self, FoundProcess};
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";
 /// The longest that processes may take to come and go on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Five ranks: two victims and the congestors' target and senders, sharing hosts with them.
 const RANKS: &str = "5";
 /// Two phases of the shortest windows that can be judged.
@@ -77,7 +77,7 @@ fn parent(pid: Pid) -> Option<Pid> {
 fn expect_nothing_left(directory: &Path) {
     processes::wait_until(
         "nothing is left",
-        PATIENCE,
+        TIMEOUT,
         || processes_of(directory),
         <[FoundProcess]>::is_empty,
     );
@@ -120,7 +120,7 @@ fn wires__ranks_of_a_job_measure_their_network_with_one_class_and_with_several()
 }
 
 #[test]
-fn wires__ranks_of_one_host_share_memory_unless_told_otherwise() {
+fn wires__ranks_of_one_host_share_memory_unless_asked_otherwise() {
     let directory = directory("auto");
     let Some(run) = start(&directory, SHORT, "auto") else { return };
     let report = report_of(run, &directory);
@@ -248,7 +248,7 @@ fn a_rank_is_killed(wire: &str) {
             .collect()
     };
     let followers =
-        processes::wait_until("the ranks start", PATIENCE, followers, |found| found.len() == 4);
+        processes::wait_until("the ranks start", TIMEOUT, followers, |found| found.len() == 4);
     nix::sys::signal::kill(followers[3].pid, nix::sys::signal::Signal::SIGKILL).expect("killed");
     let output = run.wait_with_output().expect("an end");
     let said = text(&output);

@@ -213,13 +213,13 @@ impl CastUnderTest {
 
     /// Runs a while, and gives the applications' answers.
     fn turn(&mut self, trial: &CastTrial) {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let mut remake =
             |_: &mut SimWire| -> BroadcastNode { unreachable!("nobody who died comes back") };
         self.stage.turn(&mut remake, &mut |it: WorldEvent<'_, BroadcastNode>| {
-            told.push((it.rank, it.event))
+            reported.push((it.rank, it.event))
         });
-        for (rank, event) in told {
+        for (rank, event) in reported {
             self.handle_event(trial, rank, event);
         }
     }

@@ -252,7 +252,7 @@ struct RunningJob<'a> {
     releases: BTreeMap<(Picos, u64), (Rank, u32, u64)>,
     ever_out: BTreeSet<Rank>,
     /// How often one rank, the first, was told that another is out.
-    told: BTreeMap<(Rank, Rank), u32>,
+    reported: BTreeMap<(Rank, Rank), u32>,
     helpless: bool,
     /// How many of the trial's requests were made.
     asked: usize,
@@ -290,7 +290,7 @@ impl<'a> RunningJob<'a> {
                 .filter(|rank| trial.dies(*rank).is_some())
                 .map(Rank)
                 .collect(),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
             helpless: false,
             asked: 0,
         };
@@ -335,7 +335,7 @@ impl<'a> RunningJob<'a> {
                 self.command(rank, TimesliceCommand::Release { timeslice });
             }
         }
-        let (mut told, mut remade) = (Vec::new(), Vec::new());
+        let (mut reported, mut remade) = (Vec::new(), Vec::new());
         let (trial, layout, own) = (self.trial, &self.layout, &mut self.own);
         let mut remake = |wire: &mut SimWire| {
             let (node, region) = trial.node(wire, layout);
@@ -350,16 +350,16 @@ impl<'a> RunningJob<'a> {
                     .collect(),
                 _ => Vec::new(),
             };
-            told.push((it.rank, it.event, spans));
+            reported.push((it.rank, it.event, spans));
         };
         self.stage.turn(&mut remake, hear);
-        for (rank, event, spans) in told {
+        for (rank, event, spans) in reported {
             self.handle_event(rank, event, &spans);
         }
         for rank in remade {
             (self.processes[rank.index()].out, self.processes[rank.index()].dead) = (true, false);
             // It learns all that was decided from the beginning.
-            self.told.retain(|(teller, _), _| *teller != rank);
+            self.reported.retain(|(teller, _), _| *teller != rank);
             self.command(rank, TimesliceCommand::Join);
         }
         for rank in (0..trial.ranks()).map(Rank) {
@@ -394,7 +394,7 @@ impl<'a> RunningJob<'a> {
             }
             TimesliceEvent::Lost { rank: lost, .. } => {
                 self.ever_out.insert(lost);
-                *self.told.entry((rank, lost)).or_default() += 1;
+                *self.reported.entry((rank, lost)).or_default() += 1;
             }
             TimesliceEvent::Helpless => self.helpless = true,
             TimesliceEvent::Refused { missing, .. } => panic!("{missing}"),
@@ -462,7 +462,11 @@ impl<'a> RunningJob<'a> {
         // Each removal ends a life; what was built in one that no decision has ended counts, also
         // of one that died behind its end.
         let removals = |rank| {
-            self.told.iter().filter(|((_, lost), _)| *lost == rank).map(|(_, count)| *count).max()
+            self.reported
+                .iter()
+                .filter(|((_, lost), _)| *lost == rank)
+                .map(|(_, count)| *count)
+                .max()
         };
         let is_current =
             |built: &&CompletedTimeslice| built.life >= removals(built.rank).unwrap_or(0);

@@ -98,10 +98,11 @@ impl SlowBuilderJob {
             }
             let (releases, busy_until, service) =
                 (&mut self.releases, &mut self.busy_until, self.service);
-            self.world.run_until(now + Picos::from(TURN), &mut |told| {
-                if let (SLOW, TimesliceEvent::Complete { timeslice, .. }) = (told.rank, told.event)
+            self.world.run_until(now + Picos::from(TURN), &mut |reported| {
+                if let (SLOW, TimesliceEvent::Complete { timeslice, .. }) =
+                    (reported.rank, reported.event)
                 {
-                    *busy_until = (*busy_until).max(told.at) + Picos::from(service);
+                    *busy_until = (*busy_until).max(reported.at) + Picos::from(service);
                     releases.insert((*busy_until, timeslice), ());
                 }
             });

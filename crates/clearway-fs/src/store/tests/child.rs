@@ -68,7 +68,7 @@ fn begin__a_step_that_a_killed_child_had_is_done_again() {
 
 #[test]
 fn begin__a_child_that_makes_no_progress_is_given_up() {
-    let mut store = TestStore::new(|options| options.patience = Duration::from_millis(300));
+    let mut store = TestStore::new(|options| options.timeout = Duration::from_millis(300));
     // A busy disk may need longer than that for a sync.
     while store.carry_out(&sweep()) == StepEnd::Stuck {}
     let first = pid(&store).expect("a child");
@@ -148,7 +148,7 @@ fn close__the_child_has_ended_then() {
     store.worker.close();
     assert!(test_kill_process(child).is_err(), "it is still there");
     // One that is stopped does not see that.
-    let mut store = TestStore::new(|options| options.patience = Duration::from_millis(100));
+    let mut store = TestStore::new(|options| options.timeout = Duration::from_millis(100));
     assert_eq!(store.carry_out(&sweep()), StepEnd::Done);
     let child = pid(&store).expect("a child");
     stop(child);

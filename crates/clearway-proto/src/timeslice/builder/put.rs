@@ -119,7 +119,7 @@ impl Builder {
         self.record.bytes += u64::from(length);
         let line = &mut self.lines[place];
         line.granted = line.granted.wrapping_add(1);
-        line.owed.credit = true;
+        line.pending.credit = true;
         self.outbox.want(place);
     }
 }

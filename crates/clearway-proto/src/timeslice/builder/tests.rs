@@ -200,9 +200,9 @@ fn welcome__says_again_what_was_granted_before_the_input_knew_that_it_is_in() {
     let _ = builder.arrival(&mut cx, 1, TimesliceFrame::Hello { life });
     let frames = sent(&mut builder, &mut cx, 1);
     assert!(matches!(frames[0], TimesliceFrame::Welcome { .. }), "{frames:?}");
-    let told = frames.iter().rev().find_map(|frame| match frame {
+    let granted = frames.iter().rev().find_map(|frame| match frame {
         TimesliceFrame::Credit { granted, .. } => Some(*granted),
         _ => None,
     });
-    assert_eq!(told, Some(builder.lines[1].granted), "{frames:?}");
+    assert_eq!(granted, Some(builder.lines[1].granted), "{frames:?}");
 }

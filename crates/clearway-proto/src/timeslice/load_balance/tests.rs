@@ -81,11 +81,11 @@ fn interval__a_builder_ten_times_slower_comes_to_a_sixteenth_and_back() {
     let (mut relief, mut weight) = (LoadShedder::new(16), 16);
     assert_eq!(course(&mut relief, &mut weight, 1, 4 * REST), 2);
     assert_eq!(weight, 1);
-    let tries = course(&mut relief, &mut weight, 1, 20 * PATIENCE[1]);
+    let tries = course(&mut relief, &mut weight, 1, 20 * TIMEOUT[1]);
     assert!((10..=44).contains(&tries), "there and back each time: {tries}");
-    course(&mut relief, &mut weight, 16, 4 * PATIENCE[1]);
+    course(&mut relief, &mut weight, 16, 4 * TIMEOUT[1]);
     assert_eq!(weight, 16);
-    assert_eq!(course(&mut relief, &mut weight, 16, 10 * PATIENCE[1]), 0);
+    assert_eq!(course(&mut relief, &mut weight, 16, 10 * TIMEOUT[1]), 0);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! # Model
 //! Every member sends a *beat* to its three watchers, once in an interval, so that watching costs a
 //! node the same however large the job is. A watcher suspects a member that is silent for
-//! [`PATIENCE`] intervals, or for the usual time between its beats and four deviations of that,
+//! [`TIMEOUT`] intervals, or for the usual time between its beats and four deviations of that,
 //! whichever is longer. When somebody speaks who was silent for too long, the network is slower
 //! than was believed, and all silence may last twice as long for a while. The three stand a third
 //! of the roster apart: no rack holds all of them.
@@ -20,9 +20,9 @@ use super::journal::{Journal, RosterMember};
 use crate::base::{LocalNs, Nanos, Smoothed};
 
 /// Intervals of silence that are always allowed: two beats may be lost or late.
-const PATIENCE: u64 = 3;
+const TIMEOUT: u64 = 3;
 /// Intervals of silence that are never allowed, however irregular beats were.
-const PATIENCE_MAX: u64 = 30;
+const TIMEOUT_MAX: u64 = 30;
 /// Intervals that a member has which was not heard of before: it may be starting.
 const GRACE: u64 = 10;
 /// Times that the silence which is always allowed is doubled at most: it stays below the longest.
@@ -122,7 +122,7 @@ impl FailureDetector {
 
     /// Returns the members that have been silent for too long.
     pub(super) fn overdue(&self, now: LocalNs) -> impl Iterator<Item = RosterMember> + '_ {
-        let [least, most] = [PATIENCE << self.doublings, PATIENCE_MAX]
+        let [least, most] = [TIMEOUT << self.doublings, TIMEOUT_MAX]
             .map(|intervals| self.interval.times(intervals));
         let late = move |watched: &&WatchedMember| {
             let allowed = watched.gap.bound().clamp(least, most);

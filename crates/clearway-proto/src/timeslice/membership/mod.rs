@@ -41,7 +41,7 @@ pub(super) use frame::{FIRST_KIND, MembershipFrame};
 pub(super) use journal::{Change, Deal, Decision, Journal, RosterMember};
 
 /// Members that get a wish: the steward, and those that are it when it is dead too.
-const TOLD: usize = 3;
+const WISH_RECIPIENTS: usize = 3;
 /// Intervals for which a wish counts after it was sent: it is sent again in each.
 const WISH_INTERVALS: u64 = 4;
 /// Intervals for which a leader waits at least before it goes on without those that have not
@@ -91,7 +91,7 @@ pub(super) struct Membership {
     doublings: u32,
     /// Since when something should be decided.
     helpless_since: Option<LocalNs>,
-    told_helpless: bool,
+    reported_helpless: bool,
     next_tick: LocalNs,
     /// Whom a joiner asks next.
     asked: usize,
@@ -120,7 +120,7 @@ impl Membership {
             asked_at: LocalNs(0),
             doublings: 0,
             helpless_since: None,
-            told_helpless: false,
+            reported_helpless: false,
             next_tick: LocalNs(0),
             asked: me.index(),
             queue: VecDeque::new(),
@@ -187,8 +187,8 @@ impl Membership {
         // The time in which this node was away itself does not count.
         let is =
             !self.was_away(now) && self.helpless_since.is_some_and(|since| now.since(since) > long);
-        let tell = is && !self.told_helpless;
-        self.told_helpless |= is;
+        let tell = is && !self.reported_helpless;
+        self.reported_helpless |= is;
         tell
     }
 
@@ -265,7 +265,7 @@ impl Membership {
             self.propagate(now, wish);
         }
         let life = self.interval.times(WISH_INTERVALS);
-        self.wishes.retain(|_, told| now.since(*told) <= life);
+        self.wishes.retain(|_, reported| now.since(*reported) <= life);
         self.lead_on(now, stakes);
         self.consider(now, stakes);
     }
@@ -346,10 +346,13 @@ impl Membership {
             .journal
             .members()
             .filter(|member| !self.wishes.contains_key(&ProposedDecision::Suspect(*member)));
-        let told: Vec<RosterMember> =
-            trusted.filter(|member| *member != wish.target()).take(TOLD).collect();
+        let recipients: Vec<RosterMember> =
+            trusted.filter(|member| *member != wish.target()).take(WISH_RECIPIENTS).collect();
         self.queue.extend(
-            told.into_iter().filter(|member| *member != self.me).map(|member| (member, frame)),
+            recipients
+                .into_iter()
+                .filter(|member| *member != self.me)
+                .map(|member| (member, frame)),
         );
     }
 

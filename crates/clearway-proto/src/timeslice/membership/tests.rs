@@ -32,7 +32,7 @@ fn done__without_room_a_header_waits_for_it_and_leaves_first() {
 }
 
 #[test]
-fn tick__room_that_is_never_told_of_is_tried_again() {
+fn tick__room_that_is_never_announced_is_tried_again() {
     let mut membership = about_to_beat();
     let (to, frame) = membership.next_frame().expect("a beat");
     membership.done(to, frame.kind(), Status::NoRoom);

@@ -17,7 +17,7 @@
 //! an input that is a little slower than the others sets the pace: it has a few contributions to
 //! send at any time and not one for every builder, and no other one leads it by a row.
 //!
-//! An input that does not answer keeps its grant and is *owed*: its turns in later rows are kept
+//! An input that does not answer keeps its grant and is *behind*: its turns in later rows are kept
 //! for it, and it gets them as soon as it answers. A grant that takes far longer than usual no
 //! longer counts, neither as one of the K nor as the oldest, so that a straggler does not stop its
 //! builder. The rows bound how far others go on without it.
@@ -363,14 +363,14 @@ impl Directing for TokenBuilder {
         // Rows that have been let in already are owed to it.
         let turn = (place + self.inputs.len() - self.shift) % self.inputs.len();
         let passed = self.row + u64::from(turn < self.step);
-        let owed = u32::try_from(passed.saturating_sub(row)).unwrap_or(u32::MAX);
+        let missed = u32::try_from(passed.saturating_sub(row)).unwrap_or(u32::MAX);
         self.inputs[place] = InputGrants {
-            backlog: owed,
-            catches_up: owed > 0,
+            backlog: missed,
+            catches_up: missed > 0,
             begins: Some(row),
             ..InputGrants::default()
         };
-        if owed > 0 {
+        if missed > 0 {
             self.catching_up.push_back(place);
         }
     }

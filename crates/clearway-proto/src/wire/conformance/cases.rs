@@ -97,7 +97,7 @@ pub(super) const ALL: &[Case] = &[
 ];
 
 /// Rounds of waiting before the suite gives up on an arrival.
-const PATIENCE: usize = 200;
+const TIMEOUT: usize = 200;
 
 /// An arrival with its bytes copied out.
 #[derive(Debug, PartialEq, Eq)]
@@ -156,7 +156,7 @@ fn await_arrivals(
     count: usize,
 ) -> Result<Vec<ReceivedMessage>, String> {
     let mut seen = look(fabric, rank);
-    for _ in 0..PATIENCE {
+    for _ in 0..TIMEOUT {
         if seen.len() >= count {
             break;
         }
@@ -407,7 +407,7 @@ fn room(fabric: &mut dyn Fabric) -> Result<(), String> {
     if !full {
         return Ok(());
     }
-    for _ in 0..PATIENCE {
+    for _ in 0..TIMEOUT {
         fabric.pass_time();
         look(fabric, Rank(1));
         if look(fabric, Rank(0)).contains(&ReceivedMessage::Room) {
@@ -491,7 +491,7 @@ fn silent(fabric: &mut dyn Fabric) -> Result<(), String> {
 
 /// Waits until `token` completes at rank 0, while rank 1 makes progress and gets nothing.
 fn completion_alone(fabric: &mut dyn Fabric, token: Option<Token>) -> Result<(), String> {
-    for _ in 0..PATIENCE {
+    for _ in 0..TIMEOUT {
         let arrivals = look(fabric, Rank(1));
         expect("arrivals at the target", &arrivals, &Vec::new())?;
         if let Some(seen) = look(fabric, Rank(0)).into_iter().next() {
@@ -602,7 +602,7 @@ fn abandon(fabric: &mut dyn Fabric) -> Result<(), String> {
     let answer = post(fabric, Rank(0), Operation::Abandon { peer: Rank(1) }, &[]);
     expect("answer", &answer, &PostOutcome::Done(0))?;
     let mut heard = 0;
-    for _ in 0..PATIENCE {
+    for _ in 0..TIMEOUT {
         for seen in look(fabric, Rank(0)) {
             let ReceivedMessage::Done { token, status, .. } = seen else { continue };
             if !matches!(status, Status::Complete | Status::Flushed) || !open.remove(&token) {
@@ -660,7 +660,7 @@ fn write_then_send(fabric: &mut dyn Fabric) -> Result<(), String> {
     post(fabric, Rank(0), write, &[]);
     let (send, heads) = send_to(TO_1, class, b"behind", Span::EMPTY, None);
     post(fabric, Rank(0), send, &heads);
-    for _ in 0..PATIENCE {
+    for _ in 0..TIMEOUT {
         look(fabric, Rank(0));
         if !look(fabric, Rank(1)).is_empty() {
             let bytes = fabric.wire(Rank(1)).region(target).unwrap_or_default();

@@ -121,7 +121,7 @@ fn feed_node(mut rest: &[u8]) {
     let mut config =
         QueueConfig::new(Rank(0), RANKS, wire, RegionId(0), [Some(RegionId(1)), None, None, None])
             .expect("a wire that will do");
-    config.patience = Nanos(1_000);
+    config.timeout = Nanos(1_000);
     if let [first, more @ ..] = rest {
         // Without reads, gets wait for writes of peers.
         if first % 2 == 0 {

@@ -82,7 +82,7 @@ impl TrialFabric {
         let fault_injection = FaultInjection { doubled, late, damaged: 0 };
         let config = MemoryConfig { loss_per_million: loss, fault_injection, ..config };
         let mut streams = StreamConfig::new(plan.ranks);
-        (streams.check, streams.patience) = (DigestPolicy::Arrived, Nanos::from_millis(500));
+        (streams.check, streams.timeout) = (DigestPolicy::Arrived, Nanos::from_millis(500));
         streams.inbox = streams.inbox.min(Bytes(16 << 10));
         let mut fabric = MemoryFabric::new(config);
         let wires = (0..plan.ranks).map(|rank| {

@@ -56,24 +56,23 @@ pub(super) fn join(
 #[derive(Debug)]
 struct LauncherSocket {
     lines: BufReader<UnixStream>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl LauncherSocket {
     fn new(socket: UnixStream, options: &JoinOptions) -> Result<Self, LaunchError> {
         let lines = BufReader::new(socket);
-        let socket = Self { lines, patience: options.patience };
+        let socket = Self { lines, timeout: options.timeout };
         let is_blocking = socket.lines.get_ref().set_nonblocking(false);
         is_blocking.map_err(LaunchError::system("wait for PMI_FD"))?;
-        socket.limit(Some(socket.patience))?;
+        socket.limit(Some(socket.timeout))?;
         Ok(socket)
     }
 
     /// Limits how long each line may take. The limit is that of the socket, for all who have it.
-    fn limit(&self, patience: Option<Duration>) -> Result<(), LaunchError> {
+    fn limit(&self, timeout: Option<Duration>) -> Result<(), LaunchError> {
         let socket = self.lines.get_ref();
-        let set =
-            socket.set_read_timeout(patience).and_then(|()| socket.set_write_timeout(patience));
+        let set = socket.set_read_timeout(timeout).and_then(|()| socket.set_write_timeout(timeout));
         set.map_err(LaunchError::system("set a time limit on PMI_FD"))
     }
 }
@@ -87,7 +86,7 @@ impl LineChannel for LauncherSocket {
     }
 
     fn take_back(&mut self) -> Result<(), LaunchError> {
-        self.limit(Some(self.patience))
+        self.limit(Some(self.timeout))
     }
 
     fn send_line(&mut self, request: &str) -> Result<(), LaunchError> {
@@ -110,7 +109,7 @@ impl LineChannel for LauncherSocket {
                     std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
                 ) =>
             {
-                Err(LaunchError::TimedOut { what, patience: self.patience })
+                Err(LaunchError::TimedOut { what, timeout: self.timeout })
             }
             Err(cause) => Err(LaunchError::System { what: "read from PMI_FD".to_owned(), cause }),
         }

@@ -16,7 +16,7 @@ use super::frame::{
     self, FRAME_MAX, FrameBuffer, FrameSeal, FrameSender, MemberKey, Nonce, ProtocolViolation,
     RendezvousFrame, STRANGER_MAX, ToHub, ToRank,
 };
-use super::{LOST, STRANGER_PATIENCE};
+use super::{LOST, STRANGER_TIMEOUT};
 
 /// Most connections of nobody known. Ranks come in bursts, and each needs its place for one round
 /// trip.
@@ -106,7 +106,7 @@ struct HubConnection {
 pub(in crate::launch) struct Hub {
     size: u32,
     keys: MemberKeys,
-    patience: Duration,
+    timeout: Duration,
     now: Duration,
     connections: BTreeMap<ConnectionId, HubConnection>,
     /// By rank.
@@ -130,13 +130,13 @@ struct JobOver {
 }
 
 impl Hub {
-    /// Creates a hub for ranks `0..size`; a round lasts at most `patience` from its first arrival.
-    pub(in crate::launch) fn new(size: u32, keys: MemberKeys, patience: Duration) -> Self {
+    /// Creates a hub for ranks `0..size`; a round lasts at most `timeout` from its first arrival.
+    pub(in crate::launch) fn new(size: u32, keys: MemberKeys, timeout: Duration) -> Self {
         let seats = (0..size).map(|_| None).collect();
         Self {
             size,
             keys,
-            patience,
+            timeout,
             now: Duration::ZERO,
             connections: BTreeMap::new(),
             seats,
@@ -170,7 +170,7 @@ impl Hub {
             let oldest = strangers().next().map(|(id, _)| *id);
             oldest.into_iter().for_each(|id| self.close(id));
         }
-        let stage = ConnectionStage::Stranger { until: self.now + STRANGER_PATIENCE };
+        let stage = ConnectionStage::Stranger { until: self.now + STRANGER_TIMEOUT };
         let outbox = frame::challenge(&nonce).to_vec();
         self.connections
             .insert(id, HubConnection { nonce, stage, inbox: FrameBuffer::default(), outbox });
@@ -211,7 +211,7 @@ impl Hub {
         late.into_iter().for_each(|id| self.close(id));
         if self.round_until.is_some_and(|until| until <= now) {
             let sentence =
-                format!("{} did not come within {} s", self.missing(), self.patience.as_secs_f32());
+                format!("{} did not come within {} s", self.missing(), self.timeout.as_secs_f32());
             self.end(LOST, sentence);
         }
         if self.over.as_ref().is_some_and(|over| over.until <= now) {
@@ -306,7 +306,7 @@ impl Hub {
             return Err(ProtocolViolation);
         }
         self.arrived += 1;
-        self.round_until.get_or_insert(self.now + self.patience);
+        self.round_until.get_or_insert(self.now + self.timeout);
         self.look_if_complete();
         Ok(())
     }

@@ -100,17 +100,14 @@ impl HubServer {
         self.wake_signal.raise();
     }
 
-    /// Returns the next event, or nothing within `patience`.
-    pub(in crate::launch) fn next(&self, patience: Duration) -> Option<HubEvent> {
-        self.events.recv_timeout(patience).ok()
+    /// Returns the next event, or nothing within `timeout`.
+    pub(in crate::launch) fn next(&self, timeout: Duration) -> Option<HubEvent> {
+        self.events.recv_timeout(timeout).ok()
     }
 
-    /// Waits, at most `patience`, until everybody has been told that the job is over.
-    pub(in crate::launch) fn wait_over(
-        &self,
-        patience: Duration,
-    ) -> Option<Result<(), JobFailure>> {
-        let until = Instant::now() + patience;
+    /// Waits, at most `timeout`, until everybody has been told that the job is over.
+    pub(in crate::launch) fn wait_over(&self, timeout: Duration) -> Option<Result<(), JobFailure>> {
+        let until = Instant::now() + timeout;
         loop {
             match self.next(until.saturating_duration_since(Instant::now()))? {
                 HubEvent::Joined(_) => {}

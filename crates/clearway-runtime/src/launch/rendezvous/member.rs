@@ -26,7 +26,7 @@ use super::frame::{
     self, CHALLENGE, FRAME_MAX, FrameBuffer, FrameSeal, FrameSender, MemberKey, ToHub, ToRank,
 };
 use super::hub::JobFailure;
-use super::{LOST, STRANGER_PATIENCE};
+use super::{LOST, STRANGER_TIMEOUT};
 
 /// How much longer a rank waits than the hub, so that the hub can say who is missing.
 const MARGIN: Duration = Duration::from_secs(5);
@@ -70,7 +70,7 @@ pub(in crate::launch) struct MemberLink {
     outgoing: FrameSeal,
     incoming: Receiver<Result<ToRank, JobFailure>>,
     size: u32,
-    patience: Duration,
+    timeout: Duration,
     /// The rank is on its way out: that the hub closes is no news.
     is_leaving: Arc<AtomicBool>,
 }
@@ -82,28 +82,28 @@ impl fmt::Debug for MemberLink {
 }
 
 impl MemberLink {
-    /// Looks for the hub at `addresses`, again and again until `patience` is over, and joins.
+    /// Looks for the hub at `addresses`, again and again until `timeout` is over, and joins.
     ///
     /// # Errors
     /// No hub of this job is there; the sentence says what the last address answered.
     pub(in crate::launch) fn join(
         claim: &JoinClaim,
         addresses: &[SocketAddr],
-        patience: Duration,
+        timeout: Duration,
         on_end: OnEnd,
     ) -> Result<Self, LaunchError> {
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let mut last = "nobody was asked".to_owned();
         loop {
             for address in addresses {
                 let rest = until.saturating_duration_since(Instant::now());
                 if rest.is_zero() {
                     let what =
-                        format!("no hub of this job within {} s ({last})", patience.as_secs_f32());
+                        format!("no hub of this job within {} s ({last})", timeout.as_secs_f32());
                     return Err(LaunchError::Launcher { method: "rendezvous", what });
                 }
-                match authenticate(claim, *address, rest.min(STRANGER_PATIENCE)) {
-                    Ok(hands) => return Self::start(claim, hands, patience, on_end),
+                match authenticate(claim, *address, rest.min(STRANGER_TIMEOUT)) {
+                    Ok(hands) => return Self::start(claim, hands, timeout, on_end),
                     Err(why) => last = format!("{address}: {why}"),
                 }
             }
@@ -114,13 +114,13 @@ impl MemberLink {
     fn start(
         claim: &JoinClaim,
         hands: AuthenticatedConnection,
-        patience: Duration,
+        timeout: Duration,
         on_end: OnEnd,
     ) -> Result<Self, LaunchError> {
         let AuthenticatedConnection { stream, incoming, outgoing, inbox } = hands;
         let refused = || LaunchError::system("keep the connection to the hub");
         stream.set_read_timeout(None).map_err(refused())?;
-        stream.set_write_timeout(Some(patience)).map_err(refused())?;
+        stream.set_write_timeout(Some(timeout)).map_err(refused())?;
         let reading = stream.try_clone().map_err(refused())?;
         let is_leaving = Arc::new(AtomicBool::new(false));
         let (news, heard) = channel();
@@ -135,7 +135,7 @@ impl MemberLink {
             let _ = news.send(Err(end));
         };
         thread::Builder::new().name("rendezvous".to_owned()).spawn(life).map_err(refused())?;
-        Ok(Self { stream, outgoing, incoming: heard, size: claim.size, patience, is_leaving })
+        Ok(Self { stream, outgoing, incoming: heard, size: claim.size, timeout, is_leaving })
     }
 
     fn send_message(&mut self, words: &ToHub) -> Result<(), LaunchError> {
@@ -154,13 +154,13 @@ impl MemberLink {
     }
 
     fn next_message(&mut self, what: &'static str) -> Result<ToRank, LaunchError> {
-        match self.incoming.recv_timeout(self.patience + MARGIN) {
+        match self.incoming.recv_timeout(self.timeout + MARGIN) {
             Ok(Ok(words)) => Ok(words),
             Ok(Err(JobFailure { code, sentence, was_said, .. })) => {
                 Err(LaunchError::Ended { code, sentence, was_said })
             }
             Err(RecvTimeoutError::Timeout) => {
-                Err(LaunchError::TimedOut { what, patience: self.patience + MARGIN })
+                Err(LaunchError::TimedOut { what, timeout: self.timeout + MARGIN })
             }
             Err(RecvTimeoutError::Disconnected) => Err(nonsense()),
         }
@@ -253,13 +253,13 @@ struct AuthenticatedConnection {
 fn authenticate(
     claim: &JoinClaim,
     address: SocketAddr,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<AuthenticatedConnection, String> {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     let system = |error: std::io::Error| error.to_string();
-    let mut stream = TcpStream::connect_timeout(&address, patience).map_err(system)?;
+    let mut stream = TcpStream::connect_timeout(&address, timeout).map_err(system)?;
     tune(&stream);
-    stream.set_write_timeout(Some(patience)).map_err(system)?;
+    stream.set_write_timeout(Some(timeout)).map_err(system)?;
     let mut challenge = [0; CHALLENGE];
     read_until(&mut stream, until.min(Instant::now() + FIRST_WORD), &mut challenge)?;
     let hub = frame::read_challenge(&challenge).ok_or("something else listens there")?;

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 /// The longest time from connecting to being known. A handshake is one round trip; the rest is a
 /// slow machine.
-pub(super) const STRANGER_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const STRANGER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The exit code of a rank whose job ended under it: the general failure of a command.
 pub(super) const LOST: i32 = 1;

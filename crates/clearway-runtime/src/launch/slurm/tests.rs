@@ -21,7 +21,7 @@ fn variables(job: u32, rank: u32, size: u32) -> BTreeMap<String, String> {
 
 fn options(job: u32, rank: u32, size: u32) -> JoinOptions {
     let variables = Some(variables(job, rank, size));
-    JoinOptions { variables, patience: Duration::from_secs(20), ..JoinOptions::default() }
+    JoinOptions { variables, timeout: Duration::from_secs(20), ..JoinOptions::default() }
 }
 
 fn joined(job: u32, rank: u32, size: u32) -> JoinedJob {
@@ -121,7 +121,7 @@ fn pause() -> Option<TcpStream> {
 #[test]
 fn join__without_a_hub_it_gives_up_in_time() {
     let mut options = options(job(2), 1, 2);
-    options.patience = Duration::from_millis(50);
+    options.timeout = Duration::from_millis(50);
     let refusal = join(&Environment::new(&options), &options).err().unwrap();
     assert!(matches!(refusal, JoinFailure::Failed(why) if why.contains("no hub of this job")));
 }

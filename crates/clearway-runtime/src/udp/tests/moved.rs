@@ -32,7 +32,7 @@ fn check_move(mut job: UdpLoopback, moves: &PeerMoves, newcomer: UdpWire, to: Pe
     assert_eq!(job.send(1, 0, Class::Bulk, b"late", Span::EMPTY), PostOutcome::Done(0));
     let strangers = job.wires[0].counters().strangers;
     while job.wires[0].counters().strangers == strangers {
-        job.wires[0].wait(Some(clock::now() + PATIENCE), &[]);
+        job.wires[0].wait(Some(clock::now() + TIMEOUT), &[]);
         job.wires[0].poll(64, &mut |arrival| panic!("{arrival:?}"));
     }
     assert_eq!(job.wires[0].counters().errors, 0);

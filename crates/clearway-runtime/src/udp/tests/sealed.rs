@@ -128,7 +128,7 @@ fn drain(job: &mut UdpLoopback) {
     let mut before = u64::MAX;
     while job.wires[1].counters().strangers != before {
         before = job.wires[1].counters().strangers;
-        job.wires[1].wait(Some(clock::now() + PATIENCE), &[]);
+        job.wires[1].wait(Some(clock::now() + TIMEOUT), &[]);
         job.wires[1].poll(64, &mut |arrival| panic!("{arrival:?} from a stranger"));
     }
 }

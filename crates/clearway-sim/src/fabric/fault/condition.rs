@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //! I1. When no fault is active, everything is as specified.
-//! I2. A lane gives a fault no more credits than it has; what is owed is taken from those that come
+//! I2. A lane gives a fault no more credits than it has; what is missing is taken from those that come
 //!     back.
 
 use super::{BEGINS, DownPolicy, FabricFaultKind};
@@ -80,11 +80,11 @@ impl Fabric {
             let now = bytes.min(it.free);
             it.free -= now;
             case.taken = bytes;
-            *faults.owed.entry(lane).or_default() += bytes - now;
+            *faults.debt.entry(lane).or_default() += bytes - now;
         } else {
-            let owed = faults.owed.entry(lane).or_default();
-            let never_taken = case.taken.min(*owed);
-            *owed -= never_taken;
+            let debt = faults.debt.entry(lane).or_default();
+            let never_taken = case.taken.min(*debt);
+            *debt -= never_taken;
             it.free += std::mem::take(&mut case.taken) - never_taken;
         }
         self.touch(channel);
@@ -92,10 +92,10 @@ impl Fabric {
 
     /// Returns what of a credit of `bytes` for `lane` arrives.
     pub(in crate::fabric) fn after_theft(&mut self, lane: u32, bytes: u32) -> u32 {
-        let owed = self.faults.as_mut().and_then(|faults| faults.owed.get_mut(&lane));
-        let Some(owed) = owed else { return bytes };
-        let stolen = bytes.min(*owed);
-        *owed -= stolen;
+        let debt = self.faults.as_mut().and_then(|faults| faults.debt.get_mut(&lane));
+        let Some(debt) = debt else { return bytes };
+        let stolen = bytes.min(*debt);
+        *debt -= stolen;
         bytes - stolen
     }
 

@@ -182,7 +182,7 @@ fn packets(harm: PacketFault) -> FabricFaultKind {
 }
 
 #[test]
-fn packets__each_harm_is_told_as_what_it_is() {
+fn packets__each_harm_is_reported_as_what_it_is() {
     let (lost, strikes) = one_message(packets(PacketFault::Lost), 3);
     assert!(matches!(lost[..], [Notice::Sent { .. }, Notice::Lost { tag: 9, .. }]), "{lost:?}");
     assert_eq!(strikes, 1);

@@ -67,23 +67,23 @@ fn parse__cables_are_counted_once_and_adapters_of_a_machine_are_one_host() {
     let subnet = parse(TEXT).unwrap();
     assert_eq!(subnet.hosts, ["node1", "node2"]);
     assert_eq!(subnet.switches, ["leaf one", "leaf two"]);
-    let mut told: Vec<(String, CableEnd, u64)> = subnet
+    let mut reported: Vec<(String, CableEnd, u64)> = subnet
         .cables
         .iter()
         .map(|cable| (cable.ends.join(" - "), cable.at, cable.rate.0 / 1_000_000_000))
         .collect();
-    told.sort();
+    reported.sort();
     let expected = [
         ("leaf one - leaf two", CableEnd::Switches, 200),
         ("node1 - leaf one", CableEnd::Host, 100),
         ("node2 - leaf one", CableEnd::Host, 100),
         ("node2 - leaf two", CableEnd::Host, 100),
     ];
-    assert_eq!(told, expected.map(|(ends, at, rate)| (ends.to_owned(), at, rate)));
+    assert_eq!(reported, expected.map(|(ends, at, rate)| (ends.to_owned(), at, rate)));
 }
 
 #[test]
-fn parse__devices_with_one_description_are_told_apart() {
+fn parse__devices_with_one_description_are_distinguished() {
     let text = "Switch 8 \"S-01\" # \"SW\"\n[1] \"S-02\"[1] # \"SW\" lid 1 4xQDR\nSwitch 8 \"S-02\" # \"SW\"\n";
     assert_eq!(parse(text).unwrap().switches, ["SW 01", "SW 02"]);
 }

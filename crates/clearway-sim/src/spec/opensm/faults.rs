@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn faults__each_is_told_and_what_is_right_has_none() {
+    fn faults__each_is_reported_and_what_is_right_has_none() {
         let right = "qos TRUE\nqos_high_limit 4\nqos_vlarb_high 1:64\nqos_vlarb_low 0:64,2:128\nqos_sl2vl 0,1,2,0,0,0,0,0,0,0,0,0,0,0,0,0\n";
         assert_eq!(found(right), Vec::<String>::new());
         for (from, to, fault) in [
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn faults__every_wrong_value_is_told_with_its_line_and_nothing_is_made_of_it() {
+    fn faults__every_wrong_value_is_reported_with_its_line_and_nothing_is_made_of_it() {
         let text = "qos TRUE\nqos_ca_max_vls 16\nqos_ca_vlarb_high 0:4\nqos_ca_vlarb_low 0:300\n\
                     qos_ca_sl2vl 0,x\nqos_cq_max_vls 8\nqos_ca_high_limit 256\nqos_ca_high_limit 255\n\
                     qos_swe_vlarb_low 0:3,1:64,2:32,3:32,4:32,5:32,6:32,7:32\nqos_sw0_vlarb_high 15:1\n";

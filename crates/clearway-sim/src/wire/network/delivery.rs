@@ -232,10 +232,7 @@ impl<C: Carrier> Network<C> {
         self.flights.retire(tag);
         let Some(token) = token else { return };
         if outcome == Status::Flushed {
-            self.put_later(
-                at + patience(),
-                NetworkEvent::GiveUp { rank: from, incarnation, token },
-            );
+            self.put_later(at + timeout(), NetworkEvent::GiveUp { rank: from, incarnation, token });
         } else {
             self.complete(from, incarnation, token, outcome, 0, at);
         }
@@ -272,12 +269,12 @@ impl<C: Carrier> Network<C> {
         self.reply(parcel, ACKNOWLEDGEMENT_BYTES, cargo);
     }
 
-    /// Gives up `request`, which nobody answers: its sender learns it when its patience ends.
+    /// Gives up `request`, which nobody answers: its sender learns it when its timeout ends.
     fn give_up(&mut self, request: DeliveryRecord) {
         if let Some(token) = request.token {
             let (rank, incarnation) = (request.from, request.incarnation);
             self.put_later(
-                request.at + patience(),
+                request.at + timeout(),
                 NetworkEvent::GiveUp { rank, incarnation, token },
             );
         }
@@ -395,7 +392,7 @@ impl<C: Carrier> Network<C> {
 }
 
 /// Returns how long an interface tries to reach a node that is down.
-fn patience() -> Picos {
+fn timeout() -> Picos {
     Picos(REPEAT_AFTER.0 * u64::from(REPEATS_MAX))
 }
 

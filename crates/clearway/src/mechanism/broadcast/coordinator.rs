@@ -30,7 +30,7 @@ use crate::run::venue::ProcessVenue;
 use crate::scenario::RankAt;
 
 /// How long ranks may take for what takes no time but that of a busy machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Nothing at all moves for longer than any repair, view or silence takes.
 pub(super) const STUCK: Duration = Duration::from_secs(60);
 /// How often a wait looks around.
@@ -171,7 +171,7 @@ impl BroadcastCoordinator<'_> {
             || !cast_progress.struck.is_subset(&self.dead_ranks)
         {
             self.inject_due_faults(&mut cast_progress)?;
-            match self.session().poll(cast_progress.patience(LOOK_EVERY))? {
+            match self.session().poll(cast_progress.timeout(LOOK_EVERY))? {
                 Some((rank, Ok(said))) => {
                     cast_progress.heard = Instant::now();
                     self.handle_response(&mut cast_progress, &mut outcome, rank, said)?;
@@ -234,7 +234,7 @@ impl BroadcastCoordinator<'_> {
                 .try_request(*rank, BroadcastRequest::Take(Box::new(assignment.clone())))?;
         }
         let (mut taken, mut is_ready) = (BTreeSet::new(), false);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while taken.len() < ranks.len() || !is_ready {
             match self.session().poll(LOOK_EVERY)? {
                 Some((rank, Ok(BroadcastResponse::Taken))) => drop(taken.insert(rank)),
@@ -248,7 +248,7 @@ impl BroadcastCoordinator<'_> {
                 // Of the cast before.
                 Some(_) => {}
                 None if Instant::now() > deadline => {
-                    bail!("the ranks did not hear each other within {PATIENCE:?}")
+                    bail!("the ranks did not hear each other within {TIMEOUT:?}")
                 }
                 None => {}
             }
@@ -426,7 +426,7 @@ impl CastProgress {
     }
 
     /// Returns how long to listen before somebody has to be killed.
-    fn patience(&self, most: Duration) -> Duration {
+    fn timeout(&self, most: Duration) -> Duration {
         let until = |stroke: &RankFault| stroke.at.saturating_duration_since(Instant::now());
         self.strokes.first().map_or(most, |first| until(first).min(most))
     }

@@ -93,7 +93,7 @@ pub(crate) fn run_with_faults(
     let FaultTally { casts, objects, aborted, deaths, stops, switches, record } = tally;
     Ok(format!(
         "{casts} casts in {time}, seed {}: {objects} objects with all survivors, every byte right;\n\
-         {aborted} casts ended early, with the same end told to all survivors;\n\
+         {aborted} casts ended early, with the same end reported to all survivors;\n\
          {deaths} ranks were killed, {stops} stood still, {switches} changes of the way;\n\
          {} symbols sent again, {} came twice, {} were damaged and found out\n",
         plan.seed, record.repairs, record.doubled, record.damaged

@@ -182,7 +182,7 @@ fn ratios(figures: &[Figure]) -> Vec<Figure> {
         let same = |figure: &&Figure| figure.name == BARE && figure.label(LOSS) == loss;
         figures.iter().filter(is_median).find(same).map(|figure| figure.value.get())
     };
-    let is_told = |name, figure: &Figure| {
+    let is_reported = |name, figure: &Figure| {
         let same = |other: &&Figure| {
             other.name == name
                 && [BYTES, LOSS, MODE].iter().all(|key| other.label(key) == figure.label(key))
@@ -190,7 +190,7 @@ fn ratios(figures: &[Figure]) -> Vec<Figure> {
         figures.iter().any(|other| same(&other))
     };
     // Long objects have stalls.
-    let is_short = |figure: &Figure| is_told(AMORTISED, figure) && !is_told(STALL, figure);
+    let is_short = |figure: &Figure| is_reported(AMORTISED, figure) && !is_reported(STALL, figure);
     let one = |figure: &Figure| {
         let kind = match figure.name.as_str() {
             SECONDS if is_short(figure) => "alone",

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clearway_proto::base::{BitsPerSec, Bytes, Rank};
 
-use super::coordinator::{LOOK_EVERY, PATIENCE, STUCK, way_of};
+use super::coordinator::{LOOK_EVERY, STUCK, TIMEOUT, way_of};
 use super::fault_injection::ArrivalFaults;
 use super::figures::{BYTES, LOSS, MODE};
 use super::messages::{
@@ -163,7 +163,7 @@ fn begin(
     }
     let (mut taken, mut ready) = (BTreeSet::new(), BTreeSet::new());
     while taken.len() < ranks.len() || ready.len() < assignment.roots as usize {
-        match next(venue, PATIENCE)? {
+        match next(venue, TIMEOUT)? {
             (rank, BroadcastResponse::Taken) => drop(taken.insert(rank)),
             (rank, BroadcastResponse::Ready) => drop(ready.insert(rank)),
             // Of the cast before.
@@ -174,8 +174,8 @@ fn begin(
 }
 
 /// Returns the next response of a rank.
-fn next(venue: &mut dyn ProcessVenue, patience: Duration) -> Result<(Rank, BroadcastResponse)> {
-    let deadline = Instant::now() + patience;
+fn next(venue: &mut dyn ProcessVenue, timeout: Duration) -> Result<(Rank, BroadcastResponse)> {
+    let deadline = Instant::now() + timeout;
     loop {
         match venue.processes_mut().session::<BroadcastProtocol>().poll(LOOK_EVERY)? {
             Some((rank, Ok(BroadcastResponse::Failed(sentence)))) => {
@@ -186,7 +186,7 @@ fn next(venue: &mut dyn ProcessVenue, patience: Duration) -> Result<(Rank, Broad
                 bail!("{} {how} in the middle of the cast; run again", venue.processes().name(rank))
             }
             None if Instant::now() > deadline => {
-                bail!("nothing moves any more for {patience:?}; run again")
+                bail!("nothing moves any more for {timeout:?}; run again")
             }
             None => {}
         }

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn known__what_is_not_with_everybody_took_no_time_that_could_be_told() {
+    fn known__what_is_not_with_everybody_took_no_time_that_could_be_reported() {
         let times = [[0, 10_000], [20_000, 20_000], [30_000, 30_000]];
         let ordered = outcome(CastTiming::Ordered, 1, &times, &[9_000]);
         assert_eq!((ordered.known(), ordered.completions()), (vec![0.000_01], vec![0.000_009]));

@@ -4,7 +4,9 @@
 //! Their proofs, and the sealing ([`clearway_runtime::door`]).
 
 use anyhow::{Context, Result, anyhow};
-use clearway_runtime::door::{self, DoorError, HandshakeLabels, StreamEnds, Visitor, VisitorPlace};
+use clearway_runtime::door::{
+    self, AcceptedPeer, DoorError, HandshakeLabels, PeerPlace, StreamEnds,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -45,15 +47,15 @@ pub(super) fn answer(
     answered(door::answer(ends, &PROTOCOL, secret))
 }
 
-/// Begins as a receiver with a visitor of its listener.
+/// Begins as a receiver with a peer of its listener.
 ///
 /// # Errors
 /// As for [`answer`]; it takes too long.
 pub(super) fn admit(
-    visitor: Visitor,
+    peer: AcceptedPeer,
     secret: &[u8],
-) -> Result<Option<(MessageSender, MessageReceiver, VisitorPlace)>> {
-    match visitor.answer(&PROTOCOL, secret) {
+) -> Result<Option<(MessageSender, MessageReceiver, PeerPlace)>> {
+    match peer.answer(&PROTOCOL, secret) {
         Ok(None) => Ok(None),
         Ok(Some((speaker, listener, stay))) => {
             Ok(Some((MessageSender(speaker), MessageReceiver(listener), stay)))

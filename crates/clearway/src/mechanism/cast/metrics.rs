@@ -76,7 +76,7 @@ const FILES: MetricTitle = MetricTitle {
 };
 const REFUSED: MetricTitle = MetricTitle {
     name: "cast_serve_refused_visitors",
-    help: "Visitors that did not show the key.",
+    help: "Peers that did not show the key.",
     unit: MetricUnit::Number,
 };
 
@@ -206,7 +206,7 @@ impl ServeMetrics {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a visitor without the key.
+    /// Notes a peer without the key.
     pub(super) fn refuse(&self) {
         self.lock().refused += 1;
     }

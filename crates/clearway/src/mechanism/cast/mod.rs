@@ -286,13 +286,13 @@ fn send_to_job(site: &CoordinatedJob, request: &CastRequest) -> Result<Exit> {
     let each_rank = request.into.as_ref().is_some_and(|into| into.contains("%r"));
     let firsts: Vec<_> = site.hosts().into_iter().map(|ranks| ranks[..1].to_vec()).collect();
     let takes_part = |rank| each_rank || firsts.iter().any(|first| first.contains(&rank));
-    let guests = site.guests()?;
+    let ranks = site.accept_ranks()?;
     let name = |rank| {
         if each_rank { format!("{} ({rank})", site.host(rank)) } else { site.host(rank).to_owned() }
     };
     let mut contacts = vec![remote_receivers::beside(name(ROOT), &secret)];
     let mut others = Vec::new();
-    for ConnectedRank { rank, connection } in guests {
+    for ConnectedRank { rank, connection } in ranks {
         if takes_part(rank) {
             let connect = move || remote_receivers::to_receiver(connection);
             contacts.push(ExpectedReceiver {

@@ -625,7 +625,10 @@ mod tests {
         // Those that wait, one that is about to, and what sockets hold.
         assert!(said < 20, "{said} messages are kept of one that nobody hears");
         all.gather(&|peer| peer.has.is_some(), &mut |_| {}).expect("no interrupt");
-        let told = &all.all[0].why[0].1;
-        assert!(told.starts_with("\\u{1b}[2J") && told.len() < 10 * SENTENCE_MAX, "{told}");
+        let reported = &all.all[0].why[0].1;
+        assert!(
+            reported.starts_with("\\u{1b}[2J") && reported.len() < 10 * SENTENCE_MAX,
+            "{reported}"
+        );
     }
 }

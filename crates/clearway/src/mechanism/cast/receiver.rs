@@ -380,7 +380,7 @@ struct ReceivingHost<'s> {
     /// The engine was asked for something that leaves with its next step.
     stirred: bool,
     tell_at: LocalNs,
-    last_told: u64,
+    last_reported: u64,
     silence: SilenceCount,
     listen_at: LocalNs,
     over: Option<BroadcastEnd>,
@@ -408,7 +408,7 @@ impl<'s> ReceivingHost<'s> {
             events: Vec::new(),
             stirred: false,
             tell_at: LocalNs(0),
-            last_told: 0,
+            last_reported: 0,
             silence: SilenceCount::default(),
             listen_at: end.wire.now() + LISTEN_EVERY,
             over: None,
@@ -524,8 +524,8 @@ impl progress::EngineHost<BroadcastNode> for ReceivingHost<'_> {
             return ControlFlow::Break(());
         }
         let taken = self.taken.load(Ordering::Relaxed);
-        if now >= self.tell_at && taken != self.last_told {
-            (self.last_told, self.tell_at) = (taken, now + TELL_EVERY);
+        if now >= self.tell_at && taken != self.last_reported {
+            (self.last_reported, self.tell_at) = (taken, now + TELL_EVERY);
             if self.session.status.send(&FromReceiver::Progress { bytes: taken }).is_err() {
                 self.over = Some(BroadcastEnd::Gone);
                 return ControlFlow::Break(());

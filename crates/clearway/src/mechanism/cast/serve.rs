@@ -1,7 +1,7 @@
 //! `clearway cast serve`: a receiver that waits for senders with the right key.
 //!
 //! # Invariants
-//! I1. A visitor who does not know the key is heard for [`GREETING`] at most, and costs a thread;
+//! I1. A peer who does not know the key is heard for [`GREETING`] at most, and costs a thread;
 //!     there are
 //!     at most [`STRANGERS_MAX`] at a time,
 //!     and the oldest makes room for who comes next.
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clearway_runtime::door::{KeyedListener, Limits, Visitor};
+use clearway_runtime::door::{AcceptedPeer, KeyedListener, Limits};
 use clearway_runtime::launch::escaped;
 
 use super::link::admit;
@@ -27,14 +27,14 @@ use crate::run::metrics::{MetricsAddress, MetricsListener};
 /// Where receivers listen: a port that IANA gave to nobody, below those that systems give away
 /// themselves.
 pub(crate) const PORT: u16 = 27182;
-/// How long a visitor may take to show that it knows the key.
+/// How long a peer may take to show that it knows the key.
 const GREETING: Duration = Duration::from_secs(5);
-/// Visitors at a time that have not shown it, and those of one address: a sender needs such a place
+/// Peers at a time that have not shown it, and those of one address: a sender needs such a place
 /// for some milliseconds.
 const STRANGERS_MAX: usize = 64;
 const STRANGERS_EACH: usize = 8;
 /// Casts at a time.
-const GUESTS_MAX: usize = 64;
+const PEERS_MAX: usize = 64;
 
 /// Listens at `address` for senders with the key in the file `key_file`, and writes into
 /// `directory`. Says where, on standard error.
@@ -56,7 +56,7 @@ pub(crate) fn serve(
     let limits = Limits {
         strangers: STRANGERS_MAX,
         each: STRANGERS_EACH,
-        guests: GUESTS_MAX,
+        authenticated: PEERS_MAX,
         greeting: GREETING,
     };
     let door = KeyedListener::open(address, limits)
@@ -67,22 +67,22 @@ pub(crate) fn serve(
     let _served = MetricsListener::announce(listener, "cast-serve", Arc::new(figures.clone()))?;
     eprintln!("listening at {address}, writing below {}", directory.display());
     let destination = Destination::Beneath(directory);
-    door.serve(move |visitor| {
-        let from = visitor.from();
-        if let Err(error) = receive_from(visitor, &secret, &destination, &figures) {
+    door.serve(move |peer| {
+        let from = peer.from();
+        if let Err(error) = receive_from(peer, &secret, &destination, &figures) {
             eprintln!("{}: {}", from.ip(), escaped(&format!("{error:#}")));
         }
     })
 }
 
 fn receive_from(
-    visitor: Visitor,
+    peer: AcceptedPeer,
     secret: &[u8],
     destination: &Destination,
     metrics: &ServeMetrics,
 ) -> Result<()> {
-    tune(visitor.stream()).context("a connection that notices the end of its host")?;
-    let admitted = admit(visitor, secret);
+    tune(peer.stream()).context("a connection that notices the end of its host")?;
+    let admitted = admit(peer, secret);
     let Ok(Some((speaker, listener, _stay))) = admitted else {
         metrics.refuse();
         return admitted.map(drop);

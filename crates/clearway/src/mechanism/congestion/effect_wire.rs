@@ -168,8 +168,8 @@ impl Wire for EffectWire {
                 _ => &[],
             };
             self.leaving.push_back((*operation, head.to_vec()));
-            let is_told = operation.token().is_some();
-            answers.push(if is_told { PostOutcome::Posted } else { PostOutcome::Done(0) });
+            let has_token = operation.token().is_some();
+            answers.push(if has_token { PostOutcome::Posted } else { PostOutcome::Done(0) });
         }
     }
 

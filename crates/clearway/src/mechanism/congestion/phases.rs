@@ -25,7 +25,7 @@ use crate::run::venue::{ProcessVenue, Venue, VenueFacts, VenueRanks};
 /// How often a wait looks for the user's interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What a phase may take beyond its length before its ranks count as stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// What a rank that answers for something else is.
 const ANSWER: &str = "a rank answered for another phase; this is a defect of the program";
 /// Why no command of the user's runs on the simulator.
@@ -224,9 +224,9 @@ fn phase(
         Some(beside) => beside.borrow_mut().step(clock::now().since(begin)),
         None => Ok(()),
     };
-    let patience = Duration::from_nanos(length.0) + PATIENCE;
+    let timeout = Duration::from_nanos(length.0) + TIMEOUT;
     let mut session = ranks.processes_mut().session::<CongestionProtocol>();
-    let answers = session.responses(&all, patience, &mut watch, |_, answer| Ok(Some(answer)))?;
+    let answers = session.responses(&all, timeout, &mut watch, |_, answer| Ok(Some(answer)))?;
     all.iter().zip(&answers).for_each(|(rank, answer)| losses.count(*rank, answer));
     let waits = answers
         .iter()
@@ -300,7 +300,7 @@ fn run_during_load(
         session.request(*rank, phase)?;
     }
     let mut records = Vec::new();
-    session.responses(&all, PATIENCE, &mut || Ok(()), |rank, answer| {
+    session.responses(&all, TIMEOUT, &mut || Ok(()), |rank, answer| {
         losses.count(rank, &answer);
         let is_last = answer.record.number == empty;
         if !is_last {

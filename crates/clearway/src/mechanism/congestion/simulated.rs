@@ -158,11 +158,11 @@ impl SimulatedPhases {
         let borders = borders(plan.windows);
         let mut readings = Vec::new();
         for until in borders.into_iter().chain([Picos::from(whole)]) {
-            world.run_until(until, &mut |told| match told.event {
+            world.run_until(until, &mut |reported| match reported.event {
                 CongestionEvent::PhaseOver { .. } => {
-                    records[told.rank.index()] = told.engine.take_record()
+                    records[reported.rank.index()] = reported.engine.take_record()
                 }
-                CongestionEvent::Burn(length) => told.processor.spend(length.into()),
+                CongestionEvent::Burn(length) => reported.processor.spend(length.into()),
             });
             if borders.contains(&until) {
                 readings.push(CounterReading::read(
@@ -181,7 +181,7 @@ impl SimulatedPhases {
             watch.end(number, world.network().carrier())?;
         } else {
             let slowest =
-                world.network().carrier().slowest().iter().take(slowest::TOLD).copied().collect();
+                world.network().carrier().slowest().iter().take(slowest::KEPT).copied().collect();
             self.ranked.insert(number, PhaseTrace { slowest, events: totals.events });
         }
         let spent = &mut venue.spent;
@@ -241,9 +241,9 @@ fn follow(
     let mut traces = Vec::new();
     for slow in messages {
         world.network_mut().carrier_mut().trace(slow.id);
-        world.run_until(slow.posted + slow.latency, &mut |told| {
-            if let CongestionEvent::Burn(length) = told.event {
-                told.processor.spend(length.into());
+        world.run_until(slow.posted + slow.latency, &mut |reported| {
+            if let CongestionEvent::Burn(length) = reported.event {
+                reported.processor.spend(length.into());
             }
         });
         traces.extend(world.network().carrier().traced());

@@ -19,7 +19,7 @@ use clearway_sim::graph::{ChannelId, Graph};
 use crate::report::model::LongestWait;
 
 /// Messages of a phase that a report tells of: what fits a screen.
-pub(crate) const TOLD: usize = 5;
+pub(crate) const KEPT: usize = 5;
 /// Events that all repeats together may cost: about four seconds (2.3 million a second,
 /// `demo-machine`).
 pub(crate) const EVENTS_MAX: u64 = 10_000_000;

@@ -44,7 +44,7 @@ use crate::scenario::{Scenario, SectionKind};
 /// Half of the round trips take no longer, in us.
 const ROUND_TRIP: &str = "echo_round_trip";
 /// How long a task may take: a lost word is sent again after a tenth of a second.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The mechanism.
 pub(crate) struct EchoRing;
@@ -135,9 +135,9 @@ fn simulated(venue: &SimVenue, test: &EchoTest) -> Result<Vec<u64>> {
         world.command(Picos::ZERO, rank, EchoTask { ranks, count: test.count });
     }
     let mut trips = Vec::new();
-    let until = Picos::from(clearway_proto::base::Nanos::from_secs(PATIENCE.as_secs()));
-    world.run_until(until, &mut |told| {
-        trips.extend(told.engine.take_record().into_iter().flatten())
+    let until = Picos::from(clearway_proto::base::Nanos::from_secs(TIMEOUT.as_secs()));
+    world.run_until(until, &mut |reported| {
+        trips.extend(reported.engine.take_record().into_iter().flatten())
     });
     Ok(trips)
 }
@@ -150,7 +150,7 @@ fn on_processes(ranks: &mut dyn ProcessVenue, test: &EchoTest) -> Result<Vec<u64
         session.request(*rank, EchoTask { ranks: all.len() as u32, count: test.count })?;
     }
     let records =
-        session.responses(&all, PATIENCE, &mut || Ok(()), |_, answer| Ok(Some(answer.record)))?;
+        session.responses(&all, TIMEOUT, &mut || Ok(()), |_, answer| Ok(Some(answer.record)))?;
     Ok(records.into_iter().flatten().collect())
 }
 

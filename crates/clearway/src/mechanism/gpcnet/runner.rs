@@ -87,17 +87,17 @@ impl TestRunner {
     }
 
     /// Runs one test and returns the record of each rank that has a task. A test that takes longer
-    /// than `patience` is stuck.
+    /// than `timeout` is stuck.
     pub(super) fn run(
         &mut self,
         tasks: &BTreeMap<Rank, Task>,
-        patience: Nanos,
+        timeout: Nanos,
     ) -> Result<BTreeMap<Rank, GpcnetRecord>> {
         self.tests += 1;
         match self.venue.ranks() {
-            VenueRanks::Simulated(venue) => simulated(venue, self.tests, tasks, patience),
+            VenueRanks::Simulated(venue) => simulated(venue, self.tests, tasks, timeout),
             VenueRanks::Processes(ranks) => {
-                on_processes(ranks, tasks, patience, &mut self.losses, &mut self.waits)
+                on_processes(ranks, tasks, timeout, &mut self.losses, &mut self.waits)
             }
         }
     }
@@ -127,7 +127,7 @@ fn simulated(
     venue: &SimVenue,
     number: u64,
     tasks: &BTreeMap<Rank, Task>,
-    patience: Nanos,
+    timeout: Nanos,
 ) -> Result<BTreeMap<Rank, GpcnetRecord>> {
     let mut world = world(venue, venue.machine()?, number);
     for (rank, task) in tasks {
@@ -137,12 +137,12 @@ fn simulated(
     // Longer and longer stretches: a test of a microsecond must not cost a second of idle ranks.
     let mut until = Nanos::from_micros(100);
     while records.len() < tasks.len() {
-        let ended = world.run_until(Picos::from(until), &mut |told| match told.event {
+        let ended = world.run_until(Picos::from(until), &mut |reported| match reported.event {
             GpcnetEvent::Over { .. } => {
-                records.extend(told.engine.take_record().map(|record| (told.rank, record)))
+                records.extend(reported.engine.take_record().map(|record| (reported.rank, record)))
             }
         });
-        if records.len() < tasks.len() && (ended == StopReason::Quiet || until > patience) {
+        if records.len() < tasks.len() && (ended == StopReason::Quiet || until > timeout) {
             bail!("a simulated rank did not end its test; this is a defect of the program");
         }
         until = until + Nanos((until.0 / 16).max(100_000));
@@ -154,7 +154,7 @@ fn simulated(
 fn on_processes(
     ranks: &mut dyn ProcessVenue,
     tasks: &BTreeMap<Rank, Task>,
-    patience: Nanos,
+    timeout: Nanos,
     losses: &mut LossCounts,
     waits: &mut BTreeMap<Rank, [Nanos; 2]>,
 ) -> Result<BTreeMap<Rank, GpcnetRecord>> {
@@ -166,7 +166,7 @@ fn on_processes(
     let all: Vec<Rank> = tasks.keys().copied().collect();
     let records = session.responses(
         &all,
-        Duration::from_nanos(patience.0),
+        Duration::from_nanos(timeout.0),
         &mut || Ok(()),
         |rank, answer| {
             losses.count(rank, &answer);

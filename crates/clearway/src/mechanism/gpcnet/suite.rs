@@ -18,9 +18,9 @@ use super::runner::{TestRunner, WireFacts};
 /// A test that takes longer than this many times its limit, and this, is stuck: as published a
 /// measurement is not ended by the limit, and 30 rings of 2 MiB each way take 13 minutes where
 /// ranks share 25 Mb/s.
-const PATIENCE_LIMITS: u64 = 100;
-/// See [`PATIENCE_LIMITS`].
-const PATIENCE_LEAST: Nanos = Nanos::from_secs(60);
+const TIMEOUT_LIMITS: u64 = 100;
+/// See [`TIMEOUT_LIMITS`].
+const TIMEOUT_LEAST: Nanos = Nanos::from_secs(60);
 /// Nodes of one congestor below which an incast has fewer than three senders.
 const GROUP_SMALL: usize = 4;
 
@@ -194,8 +194,8 @@ impl SuiteRun {
         tasks: &BTreeMap<Rank, Task>,
     ) -> Result<BTreeMap<Rank, GpcnetRecord>> {
         eprintln!("{what}, {} ranks ...", tasks.len());
-        let patience = self.order.limit.times(PATIENCE_LIMITS) + PATIENCE_LEAST;
-        let records = self.runner.run(tasks, patience)?;
+        let timeout = self.order.limit.times(TIMEOUT_LIMITS) + TIMEOUT_LEAST;
+        let records = self.runner.run(tasks, timeout)?;
         self.resent += records.values().map(|record| record.resent).sum::<u64>();
         self.wrong += records.values().map(|record| record.wrong).sum::<u64>();
         if let Some(failure) = records.values().find_map(|record| record.failure) {

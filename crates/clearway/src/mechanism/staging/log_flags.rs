@@ -18,7 +18,7 @@ const INODES: u32 = 1_000_000;
 /// Inodes of the smallest log: the mount point, and one more.
 const INODES_MIN: u32 = 2;
 /// How long a step in the store may make no progress.
-const STORE_PATIENCE: Duration = Duration::from_secs(30);
+const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reads a rate that lets something through.
 pub(super) fn positive_rate(text: &str) -> Result<BitsPerSec, String> {
@@ -58,7 +58,7 @@ pub(crate) struct LogFlags {
     /// Park the drain after this many seconds, or a time such as 2min, without progress in the
     /// store, and try again with a new child process [default: 30].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    store_patience: Option<Duration>,
+    store_timeout: Option<Duration>,
     /// Write to the store at no more than RATE, as in 2Gb/s [default: no limit].
     #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = positive_rate)]
     drain_rate: Option<BitsPerSec>,
@@ -91,7 +91,7 @@ impl LogFlags {
             class: self.class,
             rules: self.rules.clone(),
             class_limit,
-            store_patience: self.store_patience.unwrap_or(STORE_PATIENCE),
+            store_timeout: self.store_timeout.unwrap_or(STORE_TIMEOUT),
             drain_rate: self.drain_rate,
             shares: None,
         }
@@ -104,7 +104,7 @@ impl LogFlags {
             ("--inodes", self.inodes.is_some()),
             ("--class", self.class.is_some()),
             ("--rule", !self.rules.is_empty()),
-            ("--store-patience", self.store_patience.is_some()),
+            ("--store-timeout", self.store_timeout.is_some()),
             ("--drain-rate", self.drain_rate.is_some()),
             ("--policy", self.policy.is_given()),
         ];

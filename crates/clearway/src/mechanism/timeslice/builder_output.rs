@@ -173,7 +173,7 @@ enum OutletEvent {
 pub(super) struct BuilderOutput {
     /// None when there will be no more.
     work: Option<Sender<OutgoingTimeslice>>,
-    told: Receiver<OutletEvent>,
+    reported: Receiver<OutletEvent>,
     wake_signal: UnixStream,
     /// Held, so that the signal is silent and not at its end when the thread is over.
     _waker: UnixStream,
@@ -214,7 +214,7 @@ impl BuilderOutput {
     pub(super) fn open(kind: &SinkKind, place: u64, slices: SliceRule) -> Result<Self> {
         let (mut taker, unfinished) = sink::open(kind, place, slices)?;
         let (work, given) = channel::<OutgoingTimeslice>();
-        let (sender, told) = channel();
+        let (sender, reported) = channel();
         let (wake_signal, waker) = UnixStream::pair().context("a way to wake this rank")?;
         wake_signal
             .set_nonblocking(true)
@@ -237,7 +237,7 @@ impl BuilderOutput {
         let work = Some(work);
         Ok(Self {
             work,
-            told,
+            reported,
             wake_signal,
             _waker: own,
             complete,
@@ -325,7 +325,7 @@ impl BuilderOutput {
 
     /// Returns what the sink says, without waiting.
     pub(super) fn next_event(&mut self) -> SinkReturn {
-        match self.told.try_recv() {
+        match self.reported.try_recv() {
             Ok(OutletEvent::Taken(built)) => {
                 self.under_way -= 1;
                 self.taken += 1;

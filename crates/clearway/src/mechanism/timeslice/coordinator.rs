@@ -58,7 +58,7 @@ use crate::run::venue::ProcessVenue;
 
 /// How long ranks may take for what takes no time but that of a busy machine, and the last
 /// timeslices to be built.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a decision may be under way that makes those that are left enough.
 const DECISION: Duration = Duration::from_secs(2);
 /// How long nodes of a run that is over stay: what was said last, and nobody waits for, arrives
@@ -301,9 +301,9 @@ impl<'a> TimesliceCoordinator<'a> {
     /// Returns the next that a rank says, or how it ended.
     fn next_response(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Option<(Rank, Result<TimesliceResponse, String>)>> {
-        let heard = self.session().poll(patience)?;
+        let heard = self.session().poll(timeout)?;
         if let Some((rank, Err(_))) = &heard {
             self.dead_ranks.insert(*rank);
         }
@@ -346,7 +346,7 @@ impl<'a> TimesliceCoordinator<'a> {
             if self.admit_newcomer(&mut run_progress, &mut count)? {
                 moved = Instant::now();
             }
-            match self.next_response(run_progress.patience(LOOK_EVERY))? {
+            match self.next_response(run_progress.timeout(LOOK_EVERY))? {
                 Some((rank, Ok(said))) => {
                     if self.handle_response(&mut run_progress, &mut count, rank, said, length)? {
                         moved = Instant::now();
@@ -509,12 +509,12 @@ impl<'a> TimesliceCoordinator<'a> {
                 self.all_dead(run_progress)
             );
         }
-        if moved.elapsed() <= PATIENCE {
+        if moved.elapsed() <= TIMEOUT {
             return Ok(());
         }
         if let Some((death, rank)) = run_progress.unknown() {
             bail!(
-                "{} {}, and {} does not know after {PATIENCE:?}",
+                "{} {}, and {} does not know after {TIMEOUT:?}",
                 self.name(death.rank),
                 death.how_it_ended(),
                 self.name(rank)
@@ -522,7 +522,7 @@ impl<'a> TimesliceCoordinator<'a> {
         }
         if run_progress.end.is_none() && run_progress.all_deaths().next().is_some() {
             bail!(
-                "{}, and the others have not moved for {PATIENCE:?}: inputs may be too far apart for what they can hold, and --memory gives \
+                "{}, and the others have not moved for {TIMEOUT:?}: inputs may be too far apart for what they can hold, and --memory gives \
                  them more",
                 self.all_dead(run_progress)
             );
@@ -534,7 +534,7 @@ impl<'a> TimesliceCoordinator<'a> {
             };
             let stuck: Vec<_> = run_progress.all_missing().map(one).collect();
             bail!(
-                "nothing has moved for {PATIENCE:?} and the last timeslices under {} are waited for by {}",
+                "nothing has moved for {TIMEOUT:?} and the last timeslices under {} are waited for by {}",
                 policy.name(),
                 stuck.join(", ")
             );
@@ -639,7 +639,7 @@ impl<'a> TimesliceCoordinator<'a> {
     /// Returns what builders had built that are out, as `rank` knows it.
     fn built_by_dead(&mut self, rank: Rank) -> Result<Vec<SettledWork>> {
         self.request(rank, TimesliceRequest::Tell)?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             match self.next_response(LOOK_EVERY)? {
                 Some((_, Ok(TimesliceResponse::Settled(settled)))) => return Ok(settled),
@@ -701,7 +701,7 @@ impl<'a> TimesliceCoordinator<'a> {
 
     /// Waits until ranks have given this many answers to what they were asked before the run.
     fn await_all(&mut self, mut missing: usize, starts: &mut FirstStarts) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while missing > 0 {
             match self.next_response(LOOK_EVERY)? {
                 Some((
@@ -725,7 +725,7 @@ impl<'a> TimesliceCoordinator<'a> {
                 // What was told of the run before.
                 Some(_) => {}
                 None if Instant::now() > deadline => {
-                    bail!("inputs and builders did not meet within {PATIENCE:?}")
+                    bail!("inputs and builders did not meet within {TIMEOUT:?}")
                 }
                 None => {}
             }

@@ -78,8 +78,8 @@ pub(crate) fn speeds(plan: &TimeslicePlan, runs: &[SeedRun]) -> Vec<Figure> {
     over_seeds(plan, runs, |_, outcome, _| {
         let of_second =
             |spent: Duration| spent.as_secs_f64() / outcome.simulated.as_secs_f64().max(1e-12);
-        let told = |value| PolicyFigure { name: SPEED, unit: "s", label: None, value };
-        outcome.spent.map(of_second).map(told).into_iter().collect()
+        let reported = |value| PolicyFigure { name: SPEED, unit: "s", label: None, value };
+        outcome.spent.map(of_second).map(reported).into_iter().collect()
     })
 }
 
@@ -94,8 +94,9 @@ fn over_seeds(
     let mut figures = merged(Policy::Raw, &raw);
     for policy in plan.policies.iter().filter(|policy| **policy != Policy::Raw) {
         let of = |run: &'_ SeedRun| run.policies.iter().position(|(its, _)| its == policy);
-        let told = |run: &SeedRun| of(run).map(|place| tell(run, &run.policies[place].1, *policy));
-        figures.extend(merged(*policy, &runs.iter().filter_map(told).collect::<Vec<_>>()));
+        let reported =
+            |run: &SeedRun| of(run).map(|place| tell(run, &run.policies[place].1, *policy));
+        figures.extend(merged(*policy, &runs.iter().filter_map(reported).collect::<Vec<_>>()));
     }
     figures
 }
@@ -105,22 +106,23 @@ fn merged(policy: Policy, seeds: &[Vec<PolicyFigure>]) -> Vec<Figure> {
     // What was not measured on one seed may have been on another.
     let mut all: Vec<&PolicyFigure> = Vec::new();
     let is_same = |a: &PolicyFigure, b: &PolicyFigure| (a.name, a.label) == (b.name, b.label);
-    for told in seeds.iter().flatten() {
-        if !all.iter().any(|known| is_same(known, told)) {
-            all.push(told);
+    for reported in seeds.iter().flatten() {
+        if !all.iter().any(|known| is_same(known, reported)) {
+            all.push(reported);
         }
     }
-    let one = |told: &PolicyFigure| {
-        let same = seeds.iter().filter_map(|seed| seed.iter().find(|it| is_same(it, told)));
-        let mut values: Vec<f64> = same.map(|told| told.value).collect();
+    let one = |reported: &PolicyFigure| {
+        let same = seeds.iter().filter_map(|seed| seed.iter().find(|it| is_same(it, reported)));
+        let mut values: Vec<f64> = same.map(|reported| reported.value).collect();
         values.sort_by(f64::total_cmp);
         let [low, median, high] =
             [0, values.len() / 2, values.len() - 1].map(|at| ExtendedReal::or_infinite(values[at]));
         let source = "median of the seeds, between the least and the most";
-        let figure = Figure::counted(told.name, told.unit, median, values.len() as u64, source);
+        let figure =
+            Figure::counted(reported.name, reported.unit, median, values.len() as u64, source);
         let figure =
             Figure { low: Some(low), high: Some(high), ..figure }.with(POLICY, policy.name());
-        told.label.into_iter().fold(figure, |figure, (key, value)| figure.with(key, value))
+        reported.label.into_iter().fold(figure, |figure, (key, value)| figure.with(key, value))
     };
     all.into_iter().map(one).collect()
 }
@@ -136,12 +138,12 @@ fn throughput(
     run: &SeedRun,
 ) -> Vec<PolicyFigure> {
     let of_input = rate(outcome) / f64::from(plan.inputs);
-    let told = |name, unit, value| PolicyFigure { name, unit, label: None, value };
+    let reported = |name, unit, value| PolicyFigure { name, unit, label: None, value };
     let mut all = vec![
-        told(RATE, "GB/s", of_input / 1e9),
-        told(FRACTION, "", rate(outcome) / rate(&run.raw).max(1.0)),
+        reported(RATE, "GB/s", of_input / 1e9),
+        reported(FRACTION, "", rate(outcome) / rate(&run.raw).max(1.0)),
     ];
-    all.extend(run.host_rate.map(|line| told(LINE, "", of_input * 8.0 / line.0 as f64)));
+    all.extend(run.host_rate.map(|line| reported(LINE, "", of_input * 8.0 / line.0 as f64)));
     all
 }
 

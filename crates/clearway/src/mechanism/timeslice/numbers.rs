@@ -123,8 +123,8 @@ mod tests {
         let mut all: Vec<u64> = numbers.iter().collect();
         all.sort_unstable();
         assert_eq!((&all[..7], all.len()), (&[0, 1, 2, 9, 9, 9, 700][..], 1_007));
-        let told = serde_json::to_string(&numbers).expect("JSON");
-        assert_eq!(serde_json::from_str::<TimesliceNumbers>(&told).ok(), Some(numbers));
+        let reported = serde_json::to_string(&numbers).expect("JSON");
+        assert_eq!(serde_json::from_str::<TimesliceNumbers>(&reported).ok(), Some(numbers));
     }
 
     #[test]

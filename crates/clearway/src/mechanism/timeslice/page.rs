@@ -137,7 +137,7 @@ pub(crate) fn costs(built: &BuildResult) -> impl Iterator<Item = Figure> {
 
 /// Adds what was `built` of a source under the first policy of `plan` to `report`.
 pub(crate) fn write_built(plan: &TimeslicePlan, built: &BuildResult, report: &mut Report) {
-    let told = run_summary(built);
+    let reported = run_summary(built);
     let policy = plan.policies.first().map_or("", |policy| policy.name());
     let figure = |name: &str, unit: &str, value: f64, source: &str| {
         Figure::counted(name, unit, ExtendedReal::or_infinite(value), 1, source)
@@ -145,18 +145,25 @@ pub(crate) fn write_built(plan: &TimeslicePlan, built: &BuildResult, report: &mu
     };
     let counted = "counted at the end of the run";
     report.figures.extend([
-        figure("timeslices_built", "", told.timeslices as f64, counted),
-        figure(LOST, "", told.lost as f64, counted),
-        figure(DUPLICATED, "", told.duplicated as f64, counted),
-        figure("timeslices_incomplete", "", told.incomplete as f64, counted),
-        figure("timeslice_microslices", "", told.microslices as f64, counted),
-        figure("timeslice_contents_checked", "", told.checked as f64, counted),
-        figure("timeslice_faults", "", told.faults as f64, counted),
-        figure("archives_cut", "", told.cut as f64, counted),
-        figure("timeslice_content_bytes", "B", told.bytes as f64, counted),
-        figure("timeslice_build_seconds", "s", told.seconds, "from the order to begin to the end"),
+        figure("timeslices_built", "", reported.timeslices as f64, counted),
+        figure(LOST, "", reported.lost as f64, counted),
+        figure(DUPLICATED, "", reported.duplicated as f64, counted),
+        figure("timeslices_incomplete", "", reported.incomplete as f64, counted),
+        figure("timeslice_microslices", "", reported.microslices as f64, counted),
+        figure("timeslice_contents_checked", "", reported.checked as f64, counted),
+        figure("timeslice_faults", "", reported.faults as f64, counted),
+        figure("archives_cut", "", reported.cut as f64, counted),
+        figure("timeslice_content_bytes", "B", reported.bytes as f64, counted),
+        figure(
+            "timeslice_build_seconds",
+            "s",
+            reported.seconds,
+            "from the order to begin to the end",
+        ),
     ]);
-    for (quantile, value) in [("p50", told.completion_ms_p50), ("p99", told.completion_ms_p99)] {
+    for (quantile, value) in
+        [("p50", reported.completion_ms_p50), ("p99", reported.completion_ms_p99)]
+    {
         let source = "from the first to the last contribution of a timeslice";
         let one = value
             .map(|value| figure(COMPLETION, "ms", value, source).with(labels::QUANTILE, quantile));
@@ -165,8 +172,8 @@ pub(crate) fn write_built(plan: &TimeslicePlan, built: &BuildResult, report: &mu
     report.figures.extend(ledger_figures(built));
     report.figures.extend(link_figures(built));
     write_remarks(built, report);
-    if !told.written.is_empty() {
-        report.host.facts.insert("archives written".to_owned(), told.written.join(", "));
+    if !reported.written.is_empty() {
+        report.host.facts.insert("archives written".to_owned(), reported.written.join(", "));
     }
 }
 
@@ -239,22 +246,26 @@ fn median(values: &[f64]) -> f64 {
 /// Returns the same as text that ends with a newline.
 pub(crate) fn page(about: &str, plan: &TimeslicePlan, built: &BuildResult) -> String {
     let number = |value: f64| digits(ExtendedReal::finite(value));
-    let told = run_summary(built);
+    let reported = run_summary(built);
     let mut text =
         format!("timeslices on {about}: {} inputs, {} builders\n\n", plan.inputs, plan.builders);
-    let _ =
-        writeln!(text, "  built      {} timeslices in {} s", told.timeslices, number(told.seconds));
-    let rate = told.bytes as f64 / told.seconds / 1e6;
+    let _ = writeln!(
+        text,
+        "  built      {} timeslices in {} s",
+        reported.timeslices,
+        number(reported.seconds)
+    );
+    let rate = reported.bytes as f64 / reported.seconds / 1e6;
     let _ = writeln!(
         text,
         "  contents   {} microslices, {} MB, {} MB/s",
-        told.microslices,
-        number(told.bytes as f64 / 1e6),
+        reported.microslices,
+        number(reported.bytes as f64 / 1e6),
         number(rate)
     );
-    if let Some([p50, p99]) = told
+    if let Some([p50, p99]) = reported
         .completion_ms_p50
-        .zip(told.completion_ms_p99)
+        .zip(reported.completion_ms_p99)
         .map(|both| <[f64; 2]>::from(both).map(number))
     {
         let _ = writeln!(

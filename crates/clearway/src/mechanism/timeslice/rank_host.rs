@@ -123,7 +123,7 @@ struct RunningBuild<'a> {
     begin_at: Option<LocalNs>,
     telling: Option<ProgressReporter>,
     /// Since when nothing that was counted is reported.
-    told_at: LocalNs,
+    reported_at: LocalNs,
     events: VecDeque<TimesliceEvent>,
     commands: VecDeque<TimesliceCommand>,
     /// The coordinator has to know when the first microslice starts.
@@ -131,7 +131,7 @@ struct RunningBuild<'a> {
     /// The coordinator said that it may begin, since it takes part.
     has_begun: bool,
     /// The coordinator knows that this input is at rest.
-    rest_told: bool,
+    rest_reported: bool,
     /// This rank takes no part, by a decision of all.
     is_out: bool,
     /// It wished that: all that it has built counts. Otherwise nothing does that is not settled.
@@ -197,13 +197,13 @@ impl<'a> RunningBuild<'a> {
             skew: Nanos({ skew }.below(assignment.start_skew.0 + 1)),
             begin_at: None,
             telling: None,
-            told_at: clock::now(),
+            reported_at: clock::now(),
             events: VecDeque::new(),
             commands: VecDeque::new(),
             first_is_wanted: matches!(assignment.feed.slices, SliceRule::ByTime(_))
                 && assignment.restart.is_none(),
             has_begun: false,
-            rest_told: false,
+            rest_reported: false,
             is_out: assignment.restart.is_some(),
             is_retired: false,
             ended: false,
@@ -283,11 +283,11 @@ impl<'a> RunningBuild<'a> {
             Incoming::Request(TimesliceRequest::Hold) => match &mut self.part {
                 TimesliceRole::Input(input_buffer) => {
                     input_buffer.hold();
-                    self.rest_told = false;
+                    self.rest_reported = false;
                 }
                 TimesliceRole::Same(same) => {
                     same.limit = same.given;
-                    self.rest_told = false;
+                    self.rest_reported = false;
                 }
                 // It can end wherever it is.
                 TimesliceRole::Endless { given } => {
@@ -404,7 +404,7 @@ impl<'a> RunningBuild<'a> {
                     }
                     _ => {}
                 }
-                (self.is_out, self.is_retired, self.has_begun, self.rest_told) =
+                (self.is_out, self.is_retired, self.has_begun, self.rest_reported) =
                     (false, false, false, false);
                 self.respond(TimesliceResponse::Joined { epoch });
             }
@@ -516,7 +516,7 @@ impl<'a> RunningBuild<'a> {
                 TimesliceRole::Discard { account } => account.taken.count(),
             };
             if let Some(record) = driver.engine_mut().take_record(now) {
-                let span = now.since(std::mem::replace(&mut self.told_at, now));
+                let span = now.since(std::mem::replace(&mut self.reported_at, now));
                 let behind = match &mut self.part {
                     TimesliceRole::Builder(output) => output.take_behind(),
                     _ => Nanos::ZERO,
@@ -553,10 +553,10 @@ impl<'a> RunningBuild<'a> {
         };
         // Nobody listens for it before it may begin.
         if let Some((at_rest, given)) = rest.filter(|_| self.has_begun) {
-            if at_rest && !self.rest_told {
+            if at_rest && !self.rest_reported {
                 self.respond(TimesliceResponse::Over(given));
             }
-            self.rest_told = at_rest;
+            self.rest_reported = at_rest;
         }
         if self.ended {
             self.ended = false;

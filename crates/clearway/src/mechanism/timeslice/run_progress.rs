@@ -307,7 +307,7 @@ impl RunProgress {
     }
 
     /// Returns how long can be waited, `most` at most.
-    pub(super) fn patience(&self, most: Duration) -> Duration {
+    pub(super) fn timeout(&self, most: Duration) -> Duration {
         let until = |change: &ScheduledChange| {
             Duration::from_nanos((self.uncounted + change.when.at).0).checked_sub(self.took())
         };
@@ -614,7 +614,7 @@ mod tests {
             [death(1), death(0), None]
         );
         assert_eq!(run_progress.left_out().map(|change| change.when.rank).collect::<Vec<_>>(), [3]);
-        assert_eq!(run_progress.patience(Duration::from_secs(1)), Duration::from_secs(1));
+        assert_eq!(run_progress.timeout(Duration::from_secs(1)), Duration::from_secs(1));
     }
 
     #[test]

@@ -262,15 +262,15 @@ impl TimesliceTestBed {
         let mut losses: BTreeMap<Rank, DetectionTimes> =
             deaths.map(|kill| (Rank(kill.rank), DetectionTimes::from_death(kill.at))).collect();
 
-        let mut hear = |told: WorldEvent<'_, TimesliceNode>| match told.event {
+        let mut hear = |reported: WorldEvent<'_, TimesliceNode>| match reported.event {
             TimesliceEvent::Refused { missing, .. } => refused = refused.or(Some(missing)),
             TimesliceEvent::Lost { rank, .. } => {
                 let known = losses.get_mut(&rank);
                 known.into_iter().for_each(|known| {
-                    known.and(Nanos(told.at.nanos().0.saturating_sub(plan.warm_up.0)))
+                    known.and(Nanos(reported.at.nanos().0.saturating_sub(plan.warm_up.0)))
                 });
             }
-            TimesliceEvent::Joined { .. } => job.joined.borrow_mut().push(told.rank),
+            TimesliceEvent::Joined { .. } => job.joined.borrow_mut().push(reported.rank),
             _ => {}
         };
         world.run_until(Picos::from(plan.warm_up), &mut hear);

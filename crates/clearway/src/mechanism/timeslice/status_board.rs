@@ -39,7 +39,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How often a watcher looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How long a host may take to answer ssh, which may have to ask a name server or two.
-const SSH_PATIENCE: Duration = Duration::from_secs(30);
+const SSH_TIMEOUT: Duration = Duration::from_secs(30);
 /// What the file of a board is called, before the name of its run.
 const KIND: &str = "timeslice";
 /// A rank that did less than this part of what the median did is a straggler.
@@ -426,7 +426,7 @@ pub(super) fn remote_command(
     let program = program.map_or_else(std::env::current_exe, |program| Ok(program.to_owned()));
     let program = program.context("the path of this program")?.display().to_string();
     let line = format!("exec {} {words}", quoted(&program));
-    let mut ssh = ssh_command("ssh", SSH_PATIENCE);
+    let mut ssh = ssh_command("ssh", SSH_TIMEOUT);
     ssh.args([host, &line]).stdin(Stdio::null());
     Ok((ssh, program))
 }

@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn loss__what_did_not_come_within_the_run_is_said_in_words() {
-        let told = |values: [ExtendedReal; 3]| {
+        let reported = |values: [ExtendedReal; 3]| {
             let names = [DETECTION, REDISTRIBUTION, RECOVERY].into_iter().zip(values);
             let figures: Vec<Figure> = names
                 .map(|(name, value)| Figure::counted(name, "", value, 1, "").with(POLICY, "dfs"))
@@ -119,14 +119,14 @@ mod tests {
         };
         let [soon, late, back] = [1.0, 2.0, 30.0].map(ExtendedReal::finite);
         assert_eq!(
-            told([soon, late, back]),
+            reported([soon, late, back]),
             "dfs: the death is known after 1.00 ms, to all after 2.00 ms,\n  and throughput is back after 30.0 rotations"
         );
         assert!(
-            told([soon, late, ExtendedReal::INFINITE])
+            reported([soon, late, ExtendedReal::INFINITE])
                 .ends_with("and throughput is not back when the run ends")
         );
-        let nobody = told([ExtendedReal::INFINITE; 3]);
+        let nobody = reported([ExtendedReal::INFINITE; 3]);
         assert!(
             nobody.contains("is not known to all when the run ends") && !nobody.contains("inf"),
             "{nobody}"

@@ -22,8 +22,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clearway_proto::base::Rank;
 use clearway_runtime::door::{
-    self, DoorError, HandshakeLabels, KeyedListener, Limits, SealedSender, StreamEnds, Visitor,
-    VisitorPlace,
+    self, AcceptedPeer, DoorError, HandshakeLabels, KeyedListener, Limits, PeerPlace, SealedSender,
+    StreamEnds,
 };
 use serde::{Deserialize, Serialize};
 
@@ -39,9 +39,9 @@ const PROTOCOL: HandshakeLabels =
 const SESSION: u64 = 0;
 /// Few processes join a run, and few know its key.
 const LIMITS: Limits =
-    Limits { strangers: 16, each: 4, guests: 16, greeting: Duration::from_secs(5) };
+    Limits { strangers: 16, each: 4, authenticated: 16, greeting: Duration::from_secs(5) };
 /// How long a host may take to answer, and a coordinator that is between two runs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a process needs to ask a job for a place. Whoever has it can be a rank of the job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -91,7 +91,7 @@ pub(crate) struct Newcomer {
     from: Ipv4Addr,
     connection: TcpStream,
     reply: SealedSender,
-    _place: VisitorPlace,
+    _place: PeerPlace,
 }
 
 /// Where newcomers of a job come in.
@@ -115,11 +115,11 @@ impl AdmissionDoor {
             port: listener.address().context("the port that was bound")?.port(),
             key: key.clone(),
         };
-        let (sender, newcomers) = sync_channel(LIMITS.guests);
+        let (sender, newcomers) = sync_channel(LIMITS.authenticated);
         let serve = move || {
-            listener.serve(move |visitor| {
+            listener.serve(move |peer| {
                 // A stranger, or one that left, gets no answer.
-                let _ = receive(visitor, &key, &sender);
+                let _ = receive(peer, &key, &sender);
             })
         };
         thread::Builder::new()
@@ -139,13 +139,13 @@ impl AdmissionDoor {
     }
 }
 
-/// Lets `visitor` show the key and say what it wants.
-fn receive(visitor: Visitor, key: &str, sender: &SyncSender<Newcomer>) -> Result<(), DoorError> {
+/// Lets `peer` show the key and say what it wants.
+fn receive(peer: AcceptedPeer, key: &str, sender: &SyncSender<Newcomer>) -> Result<(), DoorError> {
     let unspoken = DoorError::Unspoken;
-    let SocketAddr::V4(from) = visitor.from() else { return Ok(()) };
-    let connection = visitor.stream().try_clone().map_err(unspoken)?;
+    let SocketAddr::V4(from) = peer.from() else { return Ok(()) };
+    let connection = peer.stream().try_clone().map_err(unspoken)?;
     tune(&connection).map_err(unspoken)?;
-    let Some((reply, mut receiver, place)) = visitor.answer(&PROTOCOL, key.as_bytes())? else {
+    let Some((reply, mut receiver, place)) = peer.answer(&PROTOCOL, key.as_bytes())? else {
         return Ok(());
     };
     connection.set_read_timeout(Some(LIMITS.greeting)).map_err(unspoken)?;
@@ -250,7 +250,7 @@ pub(crate) fn join(
 /// Connects to the first address of `credential` where somebody listens.
 fn connect(job: &str, credential: &JobCredential) -> Result<TcpStream> {
     let JobCredential { host, addresses, port, .. } = credential;
-    let each = PATIENCE / addresses.len().max(1) as u32;
+    let each = TIMEOUT / addresses.len().max(1) as u32;
     let mut refused = Vec::new();
     for address in addresses {
         match TcpStream::connect_timeout(&SocketAddr::from((*address, *port)), each) {
@@ -275,7 +275,7 @@ fn ask(
     rank: Option<Rank>,
 ) -> Result<Option<Vec<u8>>, DoorError> {
     let clone = || connection.try_clone().map_err(DoorError::Unspoken);
-    connection.set_read_timeout(Some(PATIENCE)).map_err(DoorError::Unspoken)?;
+    connection.set_read_timeout(Some(TIMEOUT)).map_err(DoorError::Unspoken)?;
     let ends: StreamEnds = (Box::new(clone()?), Box::new(clone()?));
     let (mut sender, mut receiver) =
         door::call(ends, &PROTOCOL, SESSION, credential.key.as_bytes())?;

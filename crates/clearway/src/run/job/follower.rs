@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use clearway_runtime::launch::{Job, ProgramShare};
 use serde::de::IgnoredAny;
 
-use super::{JobSpec, PATIENCE, SealingPolicy, exchange, give_up, listener, secret_word, settle};
+use super::{JobSpec, SealingPolicy, TIMEOUT, exchange, give_up, listener, secret_word, settle};
 use crate::run::exit::Exit;
 use crate::run::message::{FromRank, ToRank};
 use crate::run::processes::ending;
@@ -111,15 +111,15 @@ impl Follower {
     /// why: the coordinator, if it is there.
     fn end_job(self, status: ExitStatus) -> ! {
         let (coordinator, own) = (&self.coordinator, self.job.rank());
-        let mut patience = ENDING;
+        let mut timeout = ENDING;
         // One voice is enough; the others speak up if it is not.
-        patience *= own.0.min(2);
+        timeout *= own.0.min(2);
         let sentence = format!(
             "rank {own} {}, and {}, which conducts this run, is gone",
             ending(status),
             coordinator.name
         );
-        thread::sleep(patience);
+        thread::sleep(timeout);
         self.job.abort(Exit::Failed as i32, &format!("clearway: {sentence}"))
     }
 }
@@ -137,7 +137,7 @@ impl CoordinatorConnection {
         if !alone && let Some(address) = ssh_came_from() {
             addresses.insert(0, address);
         }
-        let connection = listener::connect(&addresses, address, job.rank(), PATIENCE)?;
+        let connection = listener::connect(&addresses, address, job.rank(), TIMEOUT)?;
         let job_secret = secret_word(job).or_else(|| address.job_secret.clone());
         let job_secret = job_secret.context("a job whose ranks share no secret")?;
         Ok(Self {

@@ -2,8 +2,8 @@
 //! keeps others waiting.
 //!
 //! # Invariants
-//! I1. A stranger costs a thread for at most [`GREETING_PATIENCE`], and there are at most
-//!     [`GUESTS_MAX`] of them at a time.
+//! I1. A stranger costs a thread for at most [`GREETING_TIMEOUT`], and there are at most
+//!     [`PEERS_MAX`] of them at a time.
 //! I2. One connection for each rank: the first that knows the word.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -23,10 +23,10 @@ use super::host_description::{CoordinatorAddress, HostDescription};
 use clearway_wires::hexadecimal::digits_of;
 
 /// How long a caller may take to say who it is.
-const GREETING_PATIENCE: Duration = Duration::from_secs(2);
-/// Visitors that are heard at the same time: more than a job's ranks can be that connect at one
+const GREETING_TIMEOUT: Duration = Duration::from_secs(2);
+/// Peers that are heard at the same time: more than a job's ranks can be that connect at one
 /// instant on few processors.
-const GUESTS_MAX: usize = 256;
+const PEERS_MAX: usize = 256;
 /// A silent host is asked for a sign of life after this many seconds, then every [`PROBE_EVERY`];
 /// after [`PROBES`] without one it is gone, and so is one that does not take what was sent to it
 /// for as long. Between phases nothing else is said for minutes.
@@ -96,57 +96,56 @@ impl JobListener {
         &self,
         descriptions: &[HostDescription],
         own: Rank,
-        patience: Duration,
+        timeout: Duration,
         watch: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Vec<AcceptedRank>> {
         self.listener.set_nonblocking(true).context("a door that does not block")?;
         let (sender, came): (Sender<AcceptedRank>, Receiver<AcceptedRank>) = channel();
-        let guests = Arc::new(AtomicUsize::new(0));
-        let deadline = Instant::now() + patience;
-        let mut visitors: Vec<Option<AcceptedRank>> = descriptions.iter().map(|_| None).collect();
-        let is_missing = |(rank, visitor): (usize, &Option<AcceptedRank>)| {
-            rank != own.index() && visitor.is_none()
-        };
-        while let Some(missing) = visitors.iter().enumerate().position(is_missing) {
+        let unread = Arc::new(AtomicUsize::new(0));
+        let deadline = Instant::now() + timeout;
+        let mut peers: Vec<Option<AcceptedRank>> = descriptions.iter().map(|_| None).collect();
+        let is_missing =
+            |(rank, peer): (usize, &Option<AcceptedRank>)| rank != own.index() && peer.is_none();
+        while let Some(missing) = peers.iter().enumerate().position(is_missing) {
             watch()?;
             if Instant::now() > deadline {
                 let host = |rank: usize| {
                     descriptions.get(rank).map_or("?", |description| &description.host)
                 };
                 bail!(
-                    "rank {missing} on host {} did not connect within {patience:?}: can it reach TCP port {} of host {}?",
+                    "rank {missing} on host {} did not connect within {timeout:?}: can it reach TCP port {} of host {}?",
                     host(missing),
                     self.address.port,
                     host(own.index())
                 );
             }
-            self.accept_waiting(&guests, &sender)?;
+            self.accept_waiting(&unread, &sender)?;
             match came.recv_timeout(LOOK_EVERY) {
-                Ok(visitor) => {
-                    let is_other = visitor.rank != own;
+                Ok(peer) => {
+                    let is_other = peer.rank != own;
                     if let Some(place @ None) =
-                        visitors.get_mut(visitor.rank.index()).filter(|_| is_other)
+                        peers.get_mut(peer.rank.index()).filter(|_| is_other)
                     {
-                        *place = Some(visitor);
+                        *place = Some(peer);
                     }
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
         }
-        Ok(visitors.into_iter().flatten().collect())
+        Ok(peers.into_iter().flatten().collect())
     }
 
     /// Lets everybody say who they are who knocks now.
     fn accept_waiting(
         &self,
-        guests: &Arc<AtomicUsize>,
+        unread: &Arc<AtomicUsize>,
         sender: &Sender<AcceptedRank>,
     ) -> Result<()> {
-        while guests.load(Ordering::Relaxed) < GUESTS_MAX {
+        while unread.load(Ordering::Relaxed) < PEERS_MAX {
             let (connection, from) = match self.listener.accept() {
-                Ok(visitor) => visitor,
+                Ok(peer) => peer,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // A visitor that hung up before being let in is no reason to stop.
+                // A peer that hung up before being let in is no reason to stop.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -157,14 +156,14 @@ impl JobListener {
                 }
                 Err(error) => return Err(error).context("ranks cannot connect"),
             };
-            guests.fetch_add(1, Ordering::Relaxed);
-            let (guests, sender, secret) =
-                (guests.clone(), sender.clone(), self.address.word.clone());
+            unread.fetch_add(1, Ordering::Relaxed);
+            let (unread, sender, secret) =
+                (unread.clone(), sender.clone(), self.address.word.clone());
             thread::spawn(move || {
-                if let Some(visitor) = read_greeting(connection, from, &secret) {
-                    let _ = sender.send(visitor);
+                if let Some(peer) = read_greeting(connection, from, &secret) {
+                    let _ = sender.send(peer);
                 }
-                guests.fetch_sub(1, Ordering::Relaxed);
+                unread.fetch_sub(1, Ordering::Relaxed);
             });
         }
         Ok(())
@@ -183,7 +182,7 @@ fn read_greeting(
     from: SocketAddr,
     secret: &str,
 ) -> Option<AcceptedRank> {
-    let deadline = Instant::now() + GREETING_PATIENCE;
+    let deadline = Instant::now() + GREETING_TIMEOUT;
     connection.set_nonblocking(false).ok()?;
     let mut line = Vec::new();
     let mut byte = [0];
@@ -242,9 +241,9 @@ pub(super) fn connect(
     addresses: &[Ipv4Addr],
     coordinator: &CoordinatorAddress,
     rank: Rank,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<TcpStream> {
-    let each = patience / addresses.len().max(1) as u32;
+    let each = timeout / addresses.len().max(1) as u32;
     let mut refused = Vec::new();
     for address in addresses {
         match TcpStream::connect_timeout(&SocketAddr::from((*address, coordinator.port)), each) {
@@ -287,20 +286,19 @@ mod tests {
             })
             .collect();
         let ranks: Vec<TcpStream> = [2, 0, 1, 1]
-            .map(|rank| connect(&here, &address, Rank(rank), PATIENCE).expect("reaches the door"))
+            .map(|rank| connect(&here, &address, Rank(rank), TIMEOUT).expect("reaches the door"))
             .into();
-        let visitors = door
-            .accept_all(&descriptions(3), Rank(0), PATIENCE, &mut || Ok(()))
-            .expect("both came");
-        assert_eq!(visitors.iter().map(|visitor| visitor.rank.0).collect::<Vec<_>>(), [1, 2]);
-        assert!(visitors.iter().all(|visitor| visitor.from == Ipv4Addr::LOCALHOST));
+        let peers =
+            door.accept_all(&descriptions(3), Rank(0), TIMEOUT, &mut || Ok(())).expect("both came");
+        assert_eq!(peers.iter().map(|peer| peer.rank.0).collect::<Vec<_>>(), [1, 2]);
+        assert!(peers.iter().all(|peer| peer.from == Ipv4Addr::LOCALHOST));
         drop((ranks, strangers));
     }
 
     #[test]
     fn accept_all__who_is_missing_is_named() {
         let door = JobListener::open(SecretSource::OfLauncher).expect("a door");
-        let rank = connect(&[Ipv4Addr::LOCALHOST], &door.address(), Rank(1), PATIENCE)
+        let rank = connect(&[Ipv4Addr::LOCALHOST], &door.address(), Rank(1), TIMEOUT)
             .expect("reaches the door");
         let error = door
             .accept_all(&descriptions(3), Rank(2), Duration::ZERO, &mut || Ok(()))
@@ -314,11 +312,11 @@ mod tests {
     #[test]
     fn accept_all__both_ends_notice_a_host_that_vanished_within_half_a_minute() {
         let door = JobListener::open(SecretSource::OfListener).expect("a door");
-        let rank = connect(&[Ipv4Addr::LOCALHOST], &door.address(), Rank(1), PATIENCE)
+        let rank = connect(&[Ipv4Addr::LOCALHOST], &door.address(), Rank(1), TIMEOUT)
             .expect("reaches the door");
-        let visitors =
-            door.accept_all(&descriptions(2), Rank(0), PATIENCE, &mut || Ok(())).expect("it came");
-        for end in [&rank, &visitors[0].connection] {
+        let peers =
+            door.accept_all(&descriptions(2), Rank(0), TIMEOUT, &mut || Ok(())).expect("it came");
+        for end in [&rank, &peers[0].connection] {
             assert!(
                 end.nodelay().expect("told") && getsockopt(end, sockopt::KeepAlive).expect("told")
             );
@@ -333,5 +331,5 @@ mod tests {
         }
     }
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 }

@@ -61,7 +61,7 @@ pub(crate) use switches::{JobNeighbourhoods, TopologySource};
 
 /// How long the launcher may take to bring all ranks together: seconds on a busy machine, and a
 /// batch system starts slowly.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How a job comes about, and what is wanted of it.
 #[derive(Clone, Debug)]
@@ -162,7 +162,7 @@ pub(crate) enum SealingPolicy {
 pub(crate) fn join_or_start(order: &JobSpec) -> Result<JobRole> {
     let Some(hosts) = &order.hosts else {
         let options =
-            JoinOptions { patience: PATIENCE, launcher: order.launcher, ..JoinOptions::default() };
+            JoinOptions { timeout: TIMEOUT, launcher: order.launcher, ..JoinOptions::default() };
         let job = launch::join(&options)?;
         let interrupt = Interrupt::listen()?;
         return match job.rank() {
@@ -388,8 +388,8 @@ impl CoordinatedJob {
     ) -> Result<Vec<RankProcess>> {
         // It starts while the others come.
         let own_rank = if self.is_apart() { None } else { Some(self.own_rank()?) };
-        let visitors =
-            self.listener.accept_all(&self.descriptions, self.job.rank(), PATIENCE, watch)?;
+        let peers =
+            self.listener.accept_all(&self.descriptions, self.job.rank(), TIMEOUT, watch)?;
         let name = |rank: usize| {
             self.descriptions
                 .get(rank)
@@ -397,19 +397,14 @@ impl CoordinatedJob {
         };
         let mut members = Vec::new();
         if let Some(child) = own_rank {
-            let own =
-                visitors.first().map_or(std::net::Ipv4Addr::LOCALHOST, |visitor| visitor.reached);
+            let own = peers.first().map_or(std::net::Ipv4Addr::LOCALHOST, |peer| peer.reached);
             members.push(RankProcess::child(name(0), SocketAddrV4::new(own, 0), child));
         }
-        for visitor in visitors {
-            let address = SocketAddrV4::new(visitor.from, 0);
-            let kept = visitor.connection.try_clone().context("a connection that stays")?;
+        for peer in peers {
+            let address = SocketAddrV4::new(peer.from, 0);
+            let kept = peer.connection.try_clone().context("a connection that stays")?;
             self.followers.borrow_mut().push(kept);
-            members.push(RankProcess::remote(
-                name(visitor.rank.index()),
-                address,
-                visitor.connection,
-            ));
+            members.push(RankProcess::remote(name(peer.rank.index()), address, peer.connection));
         }
         Ok(members)
     }
@@ -433,16 +428,16 @@ impl CoordinatedJob {
     ///
     /// # Errors
     /// One does not come.
-    pub(crate) fn guests(&self) -> Result<Vec<ConnectedRank>> {
-        let visitors =
-            self.listener.accept_all(&self.descriptions, self.job.rank(), PATIENCE, &mut || {
+    pub(crate) fn accept_ranks(&self) -> Result<Vec<ConnectedRank>> {
+        let peers =
+            self.listener.accept_all(&self.descriptions, self.job.rank(), TIMEOUT, &mut || {
                 self.interrupt.check()
             })?;
-        let guest = |visitor: listener::AcceptedRank| ConnectedRank {
-            rank: visitor.rank,
-            connection: visitor.connection,
+        let connected = |peer: listener::AcceptedRank| ConnectedRank {
+            rank: peer.rank,
+            connection: peer.connection,
         };
-        Ok(visitors.into_iter().map(guest).collect())
+        Ok(peers.into_iter().map(connected).collect())
     }
 
     /// Returns the process of this process's own rank. It ends by itself when nobody holds it.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_runtime::launch::{self, JoinMethod, JoinOptions, LaunchError, SshOptions, hostfile};
 
-use super::{Follower, JobSpec, PATIENCE};
+use super::{Follower, JobSpec, TIMEOUT};
 use crate::run::exit::Exit;
 use crate::run::interrupt::Interrupt;
 
@@ -42,7 +42,7 @@ impl SshHosts {
 
     /// Starts them all.
     pub(super) fn start(&self, interrupt: &Interrupt) -> Result<launch::Job> {
-        let options = SshOptions { patience: PATIENCE, ..SshOptions::default() };
+        let options = SshOptions { timeout: TIMEOUT, ..SshOptions::default() };
         let arguments = [FOLLOW.to_owned()];
         let mut watch = || {
             if interrupt.check().is_err() {
@@ -66,7 +66,7 @@ impl SshHosts {
 /// Runs one rank, on the host to which its coordinator's ssh came. What becomes of the job without
 /// it is up to the coordinator.
 pub(crate) fn follow() -> Result<Exit> {
-    let job = launch::join(&JoinOptions { patience: PATIENCE, ..JoinOptions::default() })?;
+    let job = launch::join(&JoinOptions { timeout: TIMEOUT, ..JoinOptions::default() })?;
     if *job.method() != JoinMethod::Ssh {
         bail!("this command is for the program itself; use --hostfile");
     }

@@ -60,17 +60,17 @@ impl ScrapeServer {
         Self::open_with(listener, EXCHANGE_MAX, text)
     }
 
-    /// Answers the same way, with exchanges that take at most `patience`.
+    /// Answers the same way, with exchanges that take at most `timeout`.
     fn open_with(
         listener: TcpListener,
-        patience: Duration,
+        timeout: Duration,
         text: impl FnMut() -> Arc<str> + Send + 'static,
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let end = Arc::new(WakeSignal::new()?);
         let mut scrapes =
-            Scrapes { listener, end: Arc::clone(&end), patience, text, exchanges: Vec::new() };
+            Scrapes { listener, end: Arc::clone(&end), timeout, text, exchanges: Vec::new() };
         let thread = thread::Builder::new().name("metrics".to_owned()).spawn(move || scrapes.run());
         Ok(Self { address, end, thread: Some(thread?) })
     }
@@ -93,7 +93,7 @@ impl Drop for ScrapeServer {
 struct Scrapes<T> {
     listener: TcpListener,
     end: Arc<WakeSignal>,
-    patience: Duration,
+    timeout: Duration,
     text: T,
     /// The oldest first.
     exchanges: Vec<Exchange>,
@@ -142,7 +142,7 @@ impl<T: FnMut() -> Arc<str>> Scrapes<T> {
                     if self.exchanges.len() >= CONNECTIONS_MAX {
                         self.exchanges.remove(0);
                     }
-                    let until = Instant::now() + self.patience;
+                    let until = Instant::now() + self.timeout;
                     let phase = ExchangePhase::Request(Vec::new());
                     self.exchanges.push(Exchange { stream, until, phase });
                 }
@@ -278,9 +278,9 @@ mod tests {
 
     const TEXT: &str = "# EOF\n";
 
-    fn server(patience: Duration) -> ScrapeServer {
+    fn server(timeout: Duration) -> ScrapeServer {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        ScrapeServer::open_with(listener, patience, || Arc::from(TEXT)).expect("a thread")
+        ScrapeServer::open_with(listener, timeout, || Arc::from(TEXT)).expect("a thread")
     }
 
     fn connect(server: &ScrapeServer) -> TcpStream {

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! Before a run its ranks are asked twice: where they are, and to open their wires to each other.
-//! All are awaited, and patience counts from the last answer: on a busy machine they come one after
+//! All are awaited, and timeout counts from the last answer: on a busy machine they come one after
 //! another. A rank that opens its wire may wait for another one, so all that have not answered are
 //! named, as far as they can be.
 
@@ -25,7 +25,7 @@ pub(super) struct StartStep {
     /// What a rank has done when it answers.
     pub(super) wanted: &'static str,
     /// How long none may answer.
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
 }
 
 impl RankProcesses {
@@ -46,7 +46,7 @@ impl RankProcesses {
                     taken.extend(take(message).map(|it| (rank, it)));
                     heard = Instant::now();
                 }
-                None if heard.elapsed() > step.patience => {
+                None if heard.elapsed() > step.timeout => {
                     let silent = self.ranks().filter(|rank| !taken.contains_key(rank));
                     return Err(self.not_started(step, &silent.collect::<Vec<_>>()));
                 }
@@ -58,7 +58,7 @@ impl RankProcesses {
 
     /// Returns the error that `silent` ranks have not done what `step` wants.
     fn not_started(&self, step: &StartStep, silent: &[Rank]) -> anyhow::Error {
-        let StartStep { wanted, patience } = step;
+        let StartStep { wanted, timeout } = step;
         let mut names: Vec<String> =
             silent.iter().take(NAMED_MAX).map(|rank| self.name(*rank)).collect();
         if let Some(more @ 1..) = silent.len().checked_sub(NAMED_MAX) {
@@ -66,7 +66,7 @@ impl RankProcesses {
         }
         let has = if silent.len() == 1 { "has" } else { "have" };
         anyhow!(
-            "{} {has} not {wanted}, and no rank has answered for {patience:?}: a machine may be too busy to start them, and one whose \
+            "{} {has} not {wanted}, and no rank has answered for {timeout:?}: a machine may be too busy to start them, and one whose \
              network does not answer needs another --wire",
             names.join(", ")
         )
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     /// Nobody is waited for any longer than it takes to look.
-    const STEP: StartStep = StartStep { wanted: "opened its wire", patience: Duration::ZERO };
+    const STEP: StartStep = StartStep { wanted: "opened its wire", timeout: Duration::ZERO };
 
     /// Returns ranks on hosts of their own of which these `answer`; others could.
     fn ranks(count: u32, answer: &[u32]) -> (RankProcesses, SyncSender<RankLine>) {

@@ -15,8 +15,8 @@ fn names__what_looks_unfinished_at_the_source_is_named_and_what_only_begins_so_i
     for name in [&unfinished_name('a')[..], ".clearway-cast-notes", "model"] {
         fs::write(ground.from("tree").join(name), name).expect("written");
     }
-    let told = ground.cast(&["tree"]);
-    told.expect(0, &format!("tree/{} is left out: it has the name", unfinished_name('a')));
+    let reported = ground.cast(&["tree"]);
+    reported.expect(0, &format!("tree/{} is left out: it has the name", unfinished_name('a')));
     assert_eq!(names(&ground.at(0, "tree")), [".clearway-cast-notes", "model"]);
 }
 
@@ -61,9 +61,9 @@ fn twins__of_two_names_of_one_directory_one_gets_everything() {
         fs::write(ground.from(name), noise(if name == "large" { 3 * MIB } else { 10 }, 51))
             .expect("written");
     }
-    let told = ground.cast(&["large", "small"]);
-    told.expect(1, "1 of 2 have everything");
-    told.expect(1, "which gets everything; name it once");
+    let reported = ground.cast(&["large", "small"]);
+    reported.expect(1, "1 of 2 have everything");
+    reported.expect(1, "which gets everything; name it once");
     ["large", "small"].iter().for_each(|name| assert_same(&ground.from(name), &ground.at(0, name)));
     assert_eq!(names(&ground.receivers[0].directory), ["large", "small"]);
 }
@@ -97,8 +97,8 @@ fn attributes__what_is_not_carried_is_said() {
     for name in ["plain", "linked"] {
         fs::write(ground.from(name), name).expect("written");
     }
-    let told = ground.cast(&["plain"]);
-    assert!(!told.text.contains("not carried"), "{}", told.text);
+    let reported = ground.cast(&["plain"]);
+    assert!(!reported.text.contains("not carried"), "{}", reported.text);
     fs::hard_link(ground.from("linked"), ground.from("also")).expect("a second name");
     ground.cast(&["./"]).expect(0, "not carried: hard links (2 names of files");
     let set = rustix::fs::setxattr(
@@ -132,8 +132,8 @@ fn rate__two_casts_of_a_user_share_it() {
         command.spawn().expect("the program")
     });
     for cast in casts {
-        let told = Told::from_output(cast.wait_with_output().expect("it ends"));
-        told.expect(0, "2 of 2 have everything");
+        let reported = Notified::from_output(cast.wait_with_output().expect("it ends"));
+        reported.expect(0, "2 of 2 have everything");
     }
     // What leaves before the casts have counted each other is little.
     let least = Duration::from_secs_f64(2.0 * bytes as f64 * 8.0 / 20e6 * 0.8);

@@ -86,7 +86,7 @@ fn sealed__containers_of_one_machine_talk_sealed() {
     fs::write(ground.from("model"), MARKER.repeat(2 * MIB / MARKER.len())).expect("written");
     let listening = Listening::start(&lab, 1, MARKER);
     let cast = lab.spawn(Rank(0), ground.command(&["model"])).expect("a process in the lab");
-    Told::from_output(cast.wait_with_output().expect("it ends"))
+    Notified::from_output(cast.wait_with_output().expect("it ends"))
         .expect(0, "1 of 1 have everything");
     assert_same(&ground.from("model"), &ground.at(0, "model"));
     let [bytes, marked] = listening.end();
@@ -95,10 +95,10 @@ fn sealed__containers_of_one_machine_talk_sealed() {
 }
 
 /// Casts `model` from the first host of `lab`.
-fn cast_in(lab: &Lab, ground: &Ground, arguments: &[&str]) -> Told {
+fn cast_in(lab: &Lab, ground: &Ground, arguments: &[&str]) -> Notified {
     let command = ground.command(&[&["model"], arguments].concat());
     let cast = lab.spawn(Rank(0), command).expect("a process in the lab");
-    Told::from_output(cast.wait_with_output().expect("it ends"))
+    Notified::from_output(cast.wait_with_output().expect("it ends"))
 }
 
 #[test]
@@ -132,16 +132,16 @@ fn parked__a_receiver_below_the_floor_is_named_and_gets_the_rest_later() {
     lab.slow(Rank(2), BitsPerSec::mega(4)).expect("a slow link");
     fs::write(ground.from("model"), noise(2 * MIB, 9)).expect("written");
     // A rate that is given says what most take, however busy this machine is.
-    let told = cast_in(&lab, &ground, &["--rate", "200Mb/s"]);
-    told.expect(0, "3 of 3 have everything");
-    told.expect(0, "it took less than a sixteenth of what most take, and got the rest");
+    let reported = cast_in(&lab, &ground, &["--rate", "200Mb/s"]);
+    reported.expect(0, "3 of 3 have everything");
+    reported.expect(0, "it took less than a sixteenth of what most take, and got the rest");
     (0..3).for_each(|number| assert_same(&ground.from("model"), &ground.at(number, "model")));
     let address = &ground.receivers[1].address;
     let row = |address: &str| {
-        let row = told.text.lines().find(|line| line.starts_with(address)).expect("a row");
+        let row = reported.text.lines().find(|line| line.starts_with(address)).expect("a row");
         let took = row.split_whitespace().rev().nth(1).expect("seconds");
         took.parse::<f64>().expect("a number")
     };
     let others = row(&ground.receivers[0].address).max(row(&ground.receivers[2].address));
-    assert!(others < row(address), "the others did not wait:\n{}", told.text);
+    assert!(others < row(address), "the others did not wait:\n{}", reported.text);
 }

@@ -53,7 +53,7 @@ impl HungStore {
 
 #[test]
 fn drain__a_store_that_hangs_delays_no_write_and_the_drain_continues_after_it() {
-    let Some(hung) = HungStore::new(&["--store-patience", "1"]) else { return };
+    let Some(hung) = HungStore::new(&["--store-timeout", "1"]) else { return };
     let place = &hung.place;
     hung.signal(Signal::SIGSTOP);
     // Each of these ends while the disk of the store does nothing.
@@ -113,7 +113,7 @@ fn publish(hung: &HungStore, name: &str) -> Child {
 
 #[test]
 fn publish__while_the_store_hangs_it_waits_and_then_the_set_is_whole() {
-    let Some(hung) = HungStore::new(&["--store-patience", "1"]) else { return };
+    let Some(hung) = HungStore::new(&["--store-timeout", "1"]) else { return };
     hung.signal(Signal::SIGSTOP);
     let mut publisher = publish(&hung, "set");
     let mut said = String::new();
@@ -130,7 +130,7 @@ fn publish__while_the_store_hangs_it_waits_and_then_the_set_is_whole() {
 
 #[test]
 fn publish__a_mount_that_is_killed_while_the_store_hangs_leaves_all_of_a_set_or_nothing() {
-    let Some(mut hung) = HungStore::new(&["--store-patience", "1"]) else { return };
+    let Some(mut hung) = HungStore::new(&["--store-timeout", "1"]) else { return };
     for round in 0..ROUNDS {
         let name = format!("set-{round}");
         let stored = hung.place.path("store").join(&name);
@@ -143,7 +143,7 @@ fn publish__a_mount_that_is_killed_while_the_store_hangs_leaves_all_of_a_set_or_
         let is_acknowledged = publisher.wait().expect("an end").success();
         hung.signal(Signal::SIGCONT);
         let seen = count(&stored);
-        assert!(hung.place.mount(&["--store-patience", "1"]));
+        assert!(hung.place.mount(&["--store-timeout", "1"]));
         fs::write(hung.place.on_mount("after"), [round]).expect("written");
         staged(&["wait", "--until", "stored"], &[&hung.place.on_mount("after")]);
         let files = usize::from(FILES);

@@ -14,7 +14,7 @@ use super::{PROGRAM, StagingPlace, error_of};
 use crate::processes::{self, FoundProcess};
 
 /// The longest that anything here may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// A program that says which process it is, and waits.
 const WAITING: &str = "echo $$; sleep 1000 & wait";
 
@@ -76,7 +76,7 @@ impl JobPlace {
     fn expect_nothing_left(&self) {
         processes::wait_until(
             "nothing runs",
-            PATIENCE,
+            TIMEOUT,
             || self.processes(""),
             |found| found.is_empty(),
         );

@@ -207,7 +207,7 @@ fn warm__a_path_that_is_not_there_is_named() {
 }
 
 #[test]
-fn status__is_told_while_connections_to_the_mount_say_nothing() {
+fn status__is_reported_while_connections_to_the_mount_say_nothing() {
     let Some(mut place) = StagingPlace::new() else { return };
     if !place.mount(&[]) {
         return;

@@ -456,10 +456,10 @@ fn serve__who_is_refused_reads_why() {
     refused(served.try_mount("mnt", "missing", ""), "cannot be read");
     let mut sized = Command::new(PROGRAM);
     sized.args(["mount", &served.address]).arg(served.place.path("mnt"));
-    sized.arg("--key").arg(served.place.path("key")).args(["--store-patience", "5"]);
+    sized.arg("--key").arg(served.place.path("key")).args(["--store-timeout", "5"]);
     refused(
         sized.output().expect("the program"),
-        "--store-patience is for the log, which the server has",
+        "--store-timeout is for the log, which the server has",
     );
     let tree = served.try_mount("mnt", "key", ":/nowhere");
     if !error_of(&tree).contains("Operation not permitted") {

@@ -82,7 +82,7 @@ impl Program {
             limits,
             answers,
             segments: [Some(heap_region), None, None, None],
-            patience: Nanos::from_millis(50),
+            timeout: Nanos::from_millis(50),
         };
         let node = FaultyQueue::new(QueueNode::new(config), plan.fault);
         Self {

@@ -2,14 +2,14 @@
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn key(rank: u32) -> MemberKey {
     MemberKey::new(&[rank as u8; 32])
 }
 
 fn hub(size: u32) -> Hub {
-    Hub::new(size, MemberKeys::Each((0..size).map(key).collect()), PATIENCE)
+    Hub::new(size, MemberKeys::Each((0..size).map(key).collect()), TIMEOUT)
 }
 
 /// A rank's end without a socket.
@@ -196,8 +196,8 @@ fn accept__silent_strangers_run_out_of_time_and_of_places() {
     TestMember::connect(&mut hub, 1000, 0, &key(0));
     assert_eq!(hub.take_joined(), [0]);
     hub.take_closed();
-    assert_eq!(hub.deadline(), Some(STRANGER_PATIENCE));
-    hub.tick(STRANGER_PATIENCE);
+    assert_eq!(hub.deadline(), Some(STRANGER_TIMEOUT));
+    hub.tick(STRANGER_TIMEOUT);
     assert_eq!(hub.take_closed().len(), STRANGERS_MAX - 1);
     assert_eq!(hub.deadline(), None);
 }
@@ -208,8 +208,8 @@ fn tick__a_rank_that_does_not_come_is_named() {
     let mut first = TestMember::connect(&mut hub, 1, 0, &key(0));
     TestMember::connect(&mut hub, 2, 1, &key(1));
     first.send_message(&mut hub, &ToHub::Wait);
-    assert_eq!(hub.deadline(), Some(PATIENCE));
-    hub.tick(PATIENCE);
+    assert_eq!(hub.deadline(), Some(TIMEOUT));
+    hub.tick(TIMEOUT);
     let sentence = "rank 1 on n1, rank 2 did not come within 10 s".to_owned();
     assert_eq!(
         first.receive_messages(&mut hub),

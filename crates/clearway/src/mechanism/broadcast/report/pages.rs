@@ -281,7 +281,7 @@ impl<'a> ReportedCasts<'a> {
                     "Marks: a quarter, half, three quarters; the end of a bar: all of it.",
                 )
             });
-            let eta = figure(&title("Foretold end: ", bytes), "", &drawing::foretold(sampled), "");
+            let eta = figure(&title("Foretold end: ", bytes), "", &drawing::expected(sampled), "");
             quarters.unwrap_or_default() + &eta
         };
         let body: String = with_samples.iter().filter(|(of, _, _)| *of == bytes).map(one).collect();

@@ -346,8 +346,10 @@ impl SimulatedCast<'_> {
         while !enough(self.world.now(), ready) {
             let until = self.world.now() + LOOK;
             let mut refused = None;
-            self.world.run_until(until, &mut |told: WorldEvent<'_, HostEngine>| match told.event {
-                BroadcastEvent::Ready => ready = Some(told.at),
+            self.world.run_until(until, &mut |reported: WorldEvent<'_, HostEngine>| match reported
+                .event
+            {
+                BroadcastEvent::Ready => ready = Some(reported.at),
                 BroadcastEvent::Refused { missing } => refused = Some(missing),
                 _ => {}
             });
@@ -380,15 +382,17 @@ impl SimulatedCast<'_> {
         while have < ranks || known.is_none() {
             let until = self.world.now() + LOOK;
             let mut taken = Vec::new();
-            self.world.run_until(until, &mut |told: WorldEvent<'_, HostEngine>| match told.event {
+            self.world.run_until(until, &mut |reported: WorldEvent<'_, HostEngine>| match reported
+                .event
+            {
                 BroadcastEvent::Received { object: it, .. } if it == object => {
-                    (have, last) = (have + 1, last.max(told.at));
-                    taken.push(told.rank);
+                    (have, last) = (have + 1, last.max(reported.at));
+                    taken.push(reported.rank);
                 }
                 BroadcastEvent::Stable { object: it, .. }
-                    if it == object && told.rank == Rank(0) =>
+                    if it == object && reported.rank == Rank(0) =>
                 {
-                    known = Some(told.at)
+                    known = Some(reported.at)
                 }
                 BroadcastEvent::Lost { rank } => lost = Some(rank),
                 _ => {}

@@ -22,7 +22,7 @@ use super::guard::{AGAIN, FinishedRun, GO, ProgramEnd, STOP};
 const ANSWER_MAX: u64 = 64 << 10;
 /// How long a guard may take to answer for a program that it was told to end, beyond the time that
 /// it gives the program.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// How often whoever waits looks around.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -123,9 +123,9 @@ impl ProgramGroup {
 
     fn send_order(&mut self, order: &str) -> Result<()> {
         for member in &mut self.members {
-            let told =
+            let reported =
                 member.orders.as_mut().map(|pipe| pipe.write_all(format!("{order}\n").as_bytes()));
-            if !matches!(told, Some(Ok(()))) {
+            if !matches!(reported, Some(Ok(()))) {
                 bail!(
                     "the guard of the {} command on {} is gone; run again",
                     self.part,
@@ -136,9 +136,9 @@ impl ProgramGroup {
         Ok(())
     }
 
-    /// Takes in what guards say within `patience`.
-    fn receive_answers(&mut self, patience: Duration) -> Result<()> {
-        match self.heard.recv_timeout(patience) {
+    /// Takes in what guards say within `timeout`.
+    fn receive_answers(&mut self, timeout: Duration) -> Result<()> {
+        match self.heard.recv_timeout(timeout) {
             Ok((number, Some(finished))) => {
                 let member = self.members.get_mut(number).context("a guard that nobody started")?;
                 member.finished = Some(finished);
@@ -230,7 +230,7 @@ impl ProgramGroup {
     /// Ends the program on all hosts and waits until nothing of it is left.
     pub(crate) fn stop(&mut self) -> Result<()> {
         self.ask_to_stop()?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while let Some(member) = self.members.iter().find(|member| member.finished.is_none()) {
             if Instant::now() >= until {
                 bail!("the {} command on {} cannot be ended", self.part, member.host);

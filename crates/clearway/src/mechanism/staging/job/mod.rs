@@ -182,10 +182,10 @@ fn serve_tasks(
         Ok::<_, anyhow::Error>(TaskPlace { rank, host, name })
     };
     coordinator.add(place(0)?, (Box::new(copy(&other)?), Box::new(other)));
-    for guest in job.guests()? {
+    for joined in job.accept_ranks()? {
         let input: TcpStream =
-            guest.connection.try_clone().context("cannot duplicate a connection")?;
-        coordinator.add(place(guest.rank.0)?, (Box::new(input), Box::new(guest.connection)));
+            joined.connection.try_clone().context("cannot duplicate a connection")?;
+        coordinator.add(place(joined.rank.0)?, (Box::new(input), Box::new(joined.connection)));
     }
     let log = flags.data.clone();
     let policy = if flags.no_drain { DrainPolicy::Leave } else { DrainPolicy::Wait };

@@ -116,7 +116,7 @@ fn open(flags: &NodeMountFlags) -> Result<RemoteMounted> {
         directory: flags.directory.clone(),
         memory: flags.memory.0,
         // The server ends with the job.
-        patience: None,
+        timeout: None,
     };
     let connector =
         Box::new(MountConnector::new(server, MountProof::Key(secret), RemoteTransport::Udp));

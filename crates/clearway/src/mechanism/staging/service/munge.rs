@@ -142,37 +142,37 @@ fn check_credential(
     if opened.user == 0 { Err(MungeRefusal::Root) } else { Ok((opened.user, secret.to_vec())) }
 }
 
-/// Refuses a visitor that wants to be introduced by munge.
+/// Refuses a peer that wants to be introduced by munge.
 ///
 /// # Errors
 /// Always: a sentence for the operator.
-pub(super) fn refuse(visitor: &mut impl Write) -> Result<MungePeer> {
-    write(visitor, &hello(MungeRefusal::NotAccepted as u8, 0, &[0; NONCE]))?;
+pub(super) fn refuse(peer: &mut impl Write) -> Result<MungePeer> {
+    write(peer, &hello(MungeRefusal::NotAccepted as u8, 0, &[0; NONCE]))?;
     bail!("a mount asked for munge, which this server does not accept; start it with --munge")
 }
 
-/// Takes the credential of a visitor; `own` is the user of this process, `open` asks munged, and
+/// Takes the credential of a peer; `own` is the user of this process, `open` asks munged, and
 /// `find` looks up a user.
 ///
 /// # Errors
 /// One sentence for the operator; the peer got the code of the refusal.
 pub(super) fn receive_credential(
-    visitor: &mut (impl Read + Write),
+    peer: &mut (impl Read + Write),
     own: u32,
     open: impl FnOnce(&[u8]) -> Result<OpenedCredential, MungeError>,
     find: impl FnOnce(u32) -> Result<User>,
 ) -> Result<MungePeer> {
     let nonce = keys::random::<NONCE>().context("the system has no randomness")?;
-    write(visitor, &hello(ACCEPTED, own, &nonce))?;
-    let length = u16::from_le_bytes(read(visitor)?);
+    write(peer, &hello(ACCEPTED, own, &nonce))?;
+    let length = u16::from_le_bytes(read(peer)?);
     if length > CREDENTIAL_MAX {
         bail!("a credential of {length} bytes is none of a mount");
     }
     let mut credential = vec![0; length.into()];
-    visitor.read_exact(&mut credential).map_err(ended)?;
+    peer.read_exact(&mut credential).map_err(ended)?;
     let outcome = take(&credential, &nonce, open, own, find);
     let code = outcome.as_ref().err().map_or(ACCEPTED, |(refusal, _)| *refusal as u8);
-    write(visitor, &[code])?;
+    write(peer, &[code])?;
     outcome.map_err(|(_, why)| why)
 }
 

@@ -22,7 +22,7 @@ use clearway_proto::base::Bytes;
 use clearway_proto::calls::PacerConfig;
 use clearway_proto::staging::LogShares;
 use clearway_runtime::door::{
-    KeyedListener, Limits, SealedReceiver, SealedSender, Visitor, VisitorPlace,
+    AcceptedPeer, KeyedListener, Limits, PeerPlace, SealedReceiver, SealedSender,
 };
 use clearway_runtime::keys::JobSecret;
 use clearway_runtime::launch::escaped;
@@ -46,7 +46,7 @@ use crate::run::metrics::{MetricSource, MetricsAddress, MetricsListener};
 
 /// Where servers listen: a port that IANA gave to nobody, next to that of `cast serve`.
 pub(crate) const PORT: u16 = 27183;
-/// How long a visitor may take to show that it knows a key.
+/// How long a peer may take to show that it knows a key.
 const GREETING: Duration = Duration::from_secs(5);
 /// How long a client may take then to open its end of the wire: some fabrics need seconds.
 const JOINING: Duration = Duration::from_secs(30);
@@ -154,15 +154,14 @@ impl AcceptedClients {
 
     /// Returns the user and the secret of a peer that authenticates by munge; `None` if it begins
     /// with the proof of a key.
-    fn munge_peer(&self, visitor: &mut Visitor) -> Result<Option<MungePeer>> {
-        if !visitor.begins_with(&munge::MAGIC).map_err(sentence)? {
+    fn munge_peer(&self, peer: &mut AcceptedPeer) -> Result<Option<MungePeer>> {
+        if !peer.begins_with(&munge::MAGIC).map_err(sentence)? {
             return Ok(None);
         }
-        let Some(daemon) = &self.munge else { return munge::refuse(visitor).map(Some) };
+        let Some(daemon) = &self.munge else { return munge::refuse(peer).map(Some) };
         let own = nix::unistd::geteuid().as_raw();
         let find = |uid: u32| find_user(&uid.to_string());
-        munge::receive_credential(visitor, own, |credential| daemon.open(credential), find)
-            .map(Some)
+        munge::receive_credential(peer, own, |credential| daemon.open(credential), find).map(Some)
     }
 }
 
@@ -244,7 +243,7 @@ impl Service {
         let limits = Limits {
             strangers: STRANGERS_MAX,
             each: STRANGERS_EACH,
-            guests: CLIENTS_MAX,
+            authenticated: CLIENTS_MAX,
             greeting: GREETING,
         };
         let listener = KeyedListener::open(listen, limits)
@@ -256,9 +255,9 @@ impl Service {
         std::thread::Builder::new()
             .name("staging-door".to_owned())
             .spawn(move || -> io::Result<()> {
-                listener.serve(move |visitor| {
-                    let from = visitor.from();
-                    if let Err(why) = door.receive(visitor) {
+                listener.serve(move |peer| {
+                    let from = peer.from();
+                    if let Err(why) = door.receive(peer) {
                         refused(&format!("{}: {why:#}", from.ip()));
                     }
                 })
@@ -279,10 +278,10 @@ impl Service {
     }
 }
 
-/// What a visitor and the server say to each other, and the place of the visitor.
-type Link = (SealedSender, SealedReceiver, VisitorPlace);
+/// What a peer and the server say to each other, and the place of the peer.
+type Link = (SealedSender, SealedReceiver, PeerPlace);
 
-/// Gives visitors with a key or a credential to the server.
+/// Gives peers with a key or a credential to the server.
 struct ServiceDoor {
     acceptor: ClientAcceptor,
     log: u128,
@@ -290,28 +289,28 @@ struct ServiceDoor {
 }
 
 impl ServiceDoor {
-    /// Hears the proof of a visitor; `None` when it leaves without a word.
-    fn welcome(&self, mut visitor: Visitor) -> Result<Option<(User, Link)>> {
-        let peer = self.clients.munge_peer(&mut visitor)?;
-        let mut named = peer.as_ref().map(|peer| peer.user.clone());
+    /// Hears the proof of a peer; `None` when it leaves without a word.
+    fn welcome(&self, mut peer: AcceptedPeer) -> Result<Option<(User, Link)>> {
+        let introduced = self.clients.munge_peer(&mut peer)?;
+        let mut named = introduced.as_ref().map(|peer| peer.user.clone());
         let secret_of = |name: u64| {
-            if let Some(peer) = peer {
+            if let Some(peer) = introduced {
                 return Some(peer.secret);
             }
             let found = self.clients.keys.iter().find(|key| key.name == name);
             named = found.map(|key| key.user.clone());
             found.map(|key| key.secret.clone())
         };
-        let Some(link) = visitor.answer_by(&PROTOCOL, secret_of).map_err(sentence)? else {
+        let Some(link) = peer.answer_by(&PROTOCOL, secret_of).map_err(sentence)? else {
             return Ok(None);
         };
         Ok(Some((named.context("a key that is not known")?, link)))
     }
 
-    fn receive(&self, visitor: Visitor) -> Result<()> {
-        tune(visitor.stream()).context("cannot set options of the connection")?;
-        let stream = visitor.stream().try_clone().context("cannot duplicate the connection")?;
-        let Some((user, (mut sender, mut receiver, place))) = self.welcome(visitor)? else {
+    fn receive(&self, peer: AcceptedPeer) -> Result<()> {
+        tune(peer.stream()).context("cannot set options of the connection")?;
+        let stream = peer.stream().try_clone().context("cannot duplicate the connection")?;
+        let Some((user, (mut sender, mut receiver, place))) = self.welcome(peer)? else {
             return Ok(());
         };
         stream.set_read_timeout(Some(JOINING)).context("cannot limit how long a word takes")?;

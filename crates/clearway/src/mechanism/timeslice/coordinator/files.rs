@@ -18,7 +18,7 @@ use super::super::run_progress::{RankLoss, RunProgress};
 use super::super::settled::SettledWork;
 use super::super::sink::BUILDER;
 use super::origin::FirstStarts;
-use super::{LOOK_EVERY, PATIENCE, TimesliceCoordinator};
+use super::{LOOK_EVERY, TIMEOUT, TimesliceCoordinator};
 use crate::mechanism::timeslice::archive::{INPUT, filled};
 use crate::run::interrupt::Interrupted;
 
@@ -45,7 +45,7 @@ impl TimesliceCoordinator<'_> {
         let mut awaited: BTreeSet<Rank> =
             living.iter().filter(|rank| done.contains(rank)).copied().collect();
         living.into_iter().try_for_each(|rank| self.request(rank, TimesliceRequest::Keep))?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while let Some(first) = awaited.first().copied() {
             match self.next_response(LOOK_EVERY)? {
                 Some((rank, Ok(TimesliceResponse::Kept))) => {

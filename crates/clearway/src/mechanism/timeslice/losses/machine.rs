@@ -374,7 +374,9 @@ impl Machine {
     fn step(&mut self) {
         let until = self.world.now() + Picos::from(TURN);
         let mut events = Vec::new();
-        self.world.run_until(until, &mut |told| events.push((told.rank.0, told.now, told.event)));
+        self.world.run_until(until, &mut |reported| {
+            events.push((reported.rank.0, reported.now, reported.event))
+        });
         for (rank, now, event) in events {
             self.handle_event(rank, now, event);
         }

@@ -146,18 +146,18 @@ pub(super) fn quarters(place: usize, names: &[String], samples: &CastProgressSam
 }
 
 /// Draws when the slowest receiver would be whole, by what it had so far.
-pub(super) fn foretold(sampled: &[SampledRun<'_>]) -> String {
+pub(super) fn expected(sampled: &[SampledRun<'_>]) -> String {
     let longest = sampled.iter().map(|(_, _, samples)| end_of(samples)).fold(0.0, f64::max);
     let [x, y] = [longest, longest * FORETOLD_MAX].map(milliseconds);
     let mut chart = Chart::new("The end as foretold, over time", HALF, &x, &y);
     for (place, _, samples) in sampled {
         let Some(last) = by_end(samples).last().copied() else { continue };
-        let foretold = |(at, part): &(ExtendedReal, ExtendedReal)| {
+        let expected = |(at, part): &(ExtendedReal, ExtendedReal)| {
             let end = at.get() / (part.get() / 100.0);
             (part.get() > 0.0 && end.is_finite()).then_some((at.get(), end))
         };
         chart.series(*place);
-        chart.line("curve", samples.progress[last].iter().filter_map(foretold));
+        chart.line("curve", samples.progress[last].iter().filter_map(expected));
         chart.level("curve last", end_of(samples));
     }
     chart.finish()
@@ -398,7 +398,7 @@ mod tests {
             sequence(&sampled, f64::INFINITY),
             sequence(&[], 0.0),
             quarters(0, &hosts, &samples),
-            foretold(&sampled),
+            expected(&sampled),
             causes(&[]),
             way(0, &hosts, &odd, &samples),
             way(0, &[], &run(Vec::new()), &samples),

@@ -62,10 +62,10 @@ fn said(outcome: Result<Vec<u8>>) -> String {
 fn receive_credential__a_user_of_the_site_has_the_rights_of_that_user_and_both_have_one_secret() {
     for server in [0, USER] {
         let (mount, received) = meet((USER, seal_as(USER)), (server, open_as(server)));
-        let guest = received.expect("accepted");
-        assert_eq!(guest.user, User::Person { uid: USER, gids: vec![7] });
-        assert_eq!(mount.expect("accepted"), guest.secret);
-        assert_eq!(guest.secret.len(), SECRET);
+        let introduced = received.expect("accepted");
+        assert_eq!(introduced.user, User::Person { uid: USER, gids: vec![7] });
+        assert_eq!(mount.expect("accepted"), introduced.secret);
+        assert_eq!(introduced.secret.len(), SECRET);
     }
 }
 
