@@ -52,9 +52,9 @@ impl MeetArguments {
                 "--length" => {
                     flags.length = value()?.parse().map_err(|error| format!("--length: {error}"))?
                 }
-                "--server-timeout" => {
+                "--timeout" => {
                     let seconds =
-                        value()?.parse().map_err(|error| format!("--server-timeout: {error}"))?;
+                        value()?.parse().map_err(|error| format!("--timeout: {error}"))?;
                     flags.options.timeout = Duration::from_secs(seconds);
                     flags.ssh.timeout = flags.options.timeout;
                 }

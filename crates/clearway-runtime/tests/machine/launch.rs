@@ -372,7 +372,7 @@ fn ssh__a_host_that_does_not_answer_is_named_in_time() {
     let port = format!("-p{}", silent.local_addr().unwrap().port());
     let mut command = Command::new(meet);
     command.arg("--hosts").arg(hosts).args([
-        "--server-timeout",
+        "--timeout",
         "2",
         "--ssh-argument",
         &port,
@@ -494,7 +494,7 @@ fn slurm__a_killed_rank_ends_the_step_and_rank_0_says_who() {
 fn slurm__a_rank_that_never_comes_is_named() {
     let Some(meet) = meet_program() else { return };
     let job = std::process::id() + 100;
-    let (status, errors) = step(&meet, job, 0, &["--server-timeout", "1"]).end();
+    let (status, errors) = step(&meet, job, 0, &["--timeout", "1"]).end();
     assert_eq!(status.code(), Some(1));
     assert!(errors.contains("rank 1, rank 2, rank 3 did not come within 1 s"), "{errors}");
 }
