@@ -1,4 +1,4 @@
-//! What one rank is asked to do in one phase. Plain values, made by the conductor, sent to each
+//! What one rank is asked to do in one phase. Plain values, made by the coordinator, sent to each
 //! rank.
 //!
 //! # Source

@@ -2,7 +2,7 @@
 //! congestors.
 //!
 //! # Model
-//! A run is a list of tests. For each, whoever conducts gives every rank its [`Task`] and collects
+//! A run is a list of tests. For each, the coordinator gives every rank its [`Task`] and collects
 //! its [`GpcnetRecord`]; everything in between (rings, barriers, agreements about time, the
 //! hand-over between victims and congestors) happens among the ranks, over the wire that is
 //! measured, as in the original. [`Summary`] makes the figures of records, [`NetworkReport`] and

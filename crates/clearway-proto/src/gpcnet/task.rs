@@ -1,4 +1,4 @@
-//! What one rank is asked to do in one test. Plain values, made by whoever conducts, sent to each
+//! What one rank is asked to do in one test. Plain values, made by the coordinator, sent to each
 //! rank.
 //!
 //! # Model

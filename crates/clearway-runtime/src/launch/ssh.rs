@@ -90,7 +90,7 @@ pub(super) fn join(
         None => (
             JoinMethod::Ssh,
             environment.get("SSH_CONNECTION"),
-            "the conductor of this job, or its ssh, ended",
+            "the coordinator of this job, or its ssh, ended",
         ),
     };
     let places = places(&meet, seen_from_here.as_deref()).map_err(JoinFailure::Failed)?;
@@ -176,19 +176,19 @@ fn read_secrets(
     let (found, secrets) = channel();
     let life = move || watch(source, &found, ending, lost);
     thread::Builder::new()
-        .name("conductor".to_owned())
+        .name("coordinator".to_owned())
         .spawn(life)
         .map_err(LaunchError::system("start a thread"))?;
     match secrets.recv_timeout(timeout) {
         Ok(Some(secrets)) => Ok(secrets),
         Ok(None) => {
             let what = format!(
-                "the descriptor that {SECRET_FD} names does not begin with the conductor's secret"
+                "the descriptor that {SECRET_FD} names does not begin with the coordinator's secret"
             );
             Err(LaunchError::Launcher { method: "ssh", what })
         }
         Err(_) => {
-            Err(LaunchError::TimedOut { what: "the arrival of the conductor's secret", timeout })
+            Err(LaunchError::TimedOut { what: "the arrival of the coordinator's secret", timeout })
         }
     }
 }

@@ -248,7 +248,7 @@ impl StartedRanks {
     pub(super) fn end(&mut self) {
         // That their coordinator is gone, which they may notice first, is no news here.
         self.ranks.iter().for_each(|one| one.process.stop_output());
-        self.hub_server.end(LOST, "the conductor of this job ended it".to_owned());
+        self.hub_server.end(LOST, "the coordinator of this job ended it".to_owned());
         let until = Instant::now() + HEARING;
         while self.ranks.iter_mut().any(|one| one.has_joined && one.process.ended().is_none())
             && Instant::now() < until

@@ -344,9 +344,9 @@ fn ssh__standard_input_of_a_rank_is_empty_and_no_secret() {
 }
 
 #[test]
-fn ssh__ranks_end_with_their_conductor() {
+fn ssh__ranks_end_with_their_coordinator() {
     let Some(meet) = meet_program() else { return };
-    let scratch = ScratchDirectory::new("conductor");
+    let scratch = ScratchDirectory::new("coordinator");
     let mut running = RunningProgram::start(over_shell(&scratch, &meet).args(["--", "--hang"]));
     let ranks = running.ranks();
     for line in ranks.values() {
@@ -371,13 +371,7 @@ fn ssh__a_host_that_does_not_answer_is_named_in_time() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = format!("-p{}", silent.local_addr().unwrap().port());
     let mut command = Command::new(meet);
-    command.arg("--hosts").arg(hosts).args([
-        "--timeout",
-        "2",
-        "--ssh-argument",
-        &port,
-        "--",
-    ]);
+    command.arg("--hosts").arg(hosts).args(["--timeout", "2", "--ssh-argument", &port, "--"]);
     let (status, errors) = RunningProgram::start(&mut command).end();
     assert_eq!(status.code(), Some(1));
     // On a busy machine ssh may not get to say it first.
@@ -425,7 +419,7 @@ fn server(scratch: &ScratchDirectory) -> Option<(Child, Vec<String>)> {
 }
 
 #[test]
-fn ssh__a_real_server_carries_meeting_killing_and_the_conductors_end() {
+fn ssh__a_real_server_carries_meeting_killing_and_the_coordinators_end() {
     let Some(meet) = meet_program() else { return };
     let scratch = ScratchDirectory::new("server");
     let Some((mut server, arguments)) = server(&scratch) else {

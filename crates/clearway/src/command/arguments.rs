@@ -60,21 +60,21 @@ pub(crate) enum Command {
     Gpcnet(Box<GpcnetArguments>),
     /// Run a scenario file, or a shipped scenario by its name.
     Run {
-        #[arg(help = format!("A TOML file, or the name of a shipped one: {}", shipped_names()))]
+        #[arg(help = format!("Run this TOML file, or a shipped scenario: {}", shipped_names()))]
         scenario: PathBuf,
-        /// Where to run it; with two places, side by side [default: lab for a topology, sim for a
-        /// preset].
-        #[arg(long, value_enum, value_delimiter = ',')]
+        /// Run it at this place; with two places, side by side [default: lab for a topology, sim
+        /// for a preset].
+        #[arg(long, value_name = "PLACE", value_enum, value_delimiter = ',')]
         on: Vec<VenueKind>,
         #[command(flatten)]
         job: JobArguments,
         #[command(flatten)]
         output: Output,
     },
-    /// Virtual clusters for programs of your own.
+    /// Make virtual clusters for programs of your own.
     #[command(subcommand)]
     Lab(LabCommand),
-    /// Fabrics that can be simulated: what they are made of, whether a file of yours is right.
+    /// List, explain and check fabrics that can be simulated.
     #[command(subcommand)]
     Topo(TopoCommand),
     /// Plan, print and check the settings that separate classes on the queues of a network; change
@@ -97,13 +97,13 @@ pub(crate) enum Command {
     /// Show and control files of a mounted log: safety, class, copies in the store.
     #[command(subcommand)]
     Stage(StageCommand),
-    /// Archives of microslices (.msa) and timeslices (.tsa), as FLESnet reads and writes them.
+    /// Make, check and copy archives of microslices (.msa) and timeslices (.tsa) of FLESnet.
     #[command(subcommand)]
     Msa(MsaCommand),
     /// Look into a simulated run by repeating it.
     #[command(subcommand)]
     Sim(SimCommand),
-    /// Timeslices: compare schedules that build them, or build those of archives.
+    /// Build timeslices, or compare schedules that build them.
     #[command(subcommand)]
     Timeslice(TimesliceCommand),
     /// Broadcast objects from one rank to all others, in a lab or across a job, and measure it.
@@ -121,7 +121,7 @@ pub(crate) enum Command {
     /// The first rank that fails ends all others, and this command with its status. Rank 0 reads
     /// the standard input.
     Start(StartFlags),
-    /// The OpenSHMEM library: what it is and does here.
+    /// Show the OpenSHMEM library, and measure it here.
     #[command(subcommand)]
     Shmem(ShmemCommand),
     /// Tell what this machine can do, what is missing, and how to get it.
@@ -137,8 +137,8 @@ pub(crate) enum Command {
     /// marked packets by class in this node's own queues, and says what can be done for RDMA
     /// devices.
     SetupNode {
-        /// Packets and their class: `port:2049=bulk`, `port:5000-5099=low-latency`,
-        /// `user:backup=scavenger` or `source:10.1.0.7=bulk`; once for each.
+        /// Mark these packets for a class: `port:2049=bulk`, `port:5000-5099=low-latency`,
+        /// `user:backup=scavenger` or `source:10.1.0.7=bulk`. Repeat the option for more packets.
         #[arg(long, value_name = "PACKETS=CLASS")]
         mark: Vec<MarkRule>,
         /// Lower the class of packets to what the site policy in FILE grants to the owner of their
@@ -151,7 +151,7 @@ pub(crate) enum Command {
     },
     /// Make report.html again from report.json and print its tables.
     Report {
-        /// Directories of runs; of numbered ones (out/NAME) the newest.
+        /// Read the runs in these directories; of numbered ones (out/NAME) the newest.
         #[arg(required = true)]
         directories: Vec<PathBuf>,
     },
@@ -160,30 +160,30 @@ pub(crate) enum Command {
     /// Absolute figures under load decide (latencies, times of programs, shares of classes); ratios
     /// to the idle network are context. Only what changed is shown.
     Diff {
-        /// The run to compare with.
+        /// Compare with this run.
         a: PathBuf,
-        /// The run to judge.
+        /// Judge this run.
         b: PathBuf,
     },
     /// Print a completion script for a shell.
     Completions {
-        /// The shell.
+        /// Print the script of this shell.
         #[arg(value_enum)]
         shell: Shell,
     },
     /// Print the man page, or write those of all commands into a directory.
     Man {
-        /// Where to write them.
+        /// Write them into this directory.
         #[arg(long)]
         dir: Option<PathBuf>,
     },
-    /// One rank of a run that another host conducts; started over ssh by the program itself.
+    /// One rank of a run that another host coordinates; started over ssh by the program itself.
     #[command(hide = true)]
     Follow,
     /// Holds a command of the user's; started by the program itself.
     #[command(hide = true)]
     Guard {
-        /// The process that ends the command if this one is killed; without it this is that
+        /// Name the process that ends the command if this one is killed; without it this is that
         /// process.
         #[arg(long, value_name = "PID")]
         watched_by: Option<u32>,
@@ -208,17 +208,17 @@ pub(crate) enum Command {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct JobArguments {
     /// Start the ranks over ssh, as many on each host of this file as it has slots (`host
-    /// slots=4`); this process conducts them and measures nothing. Means --on cluster.
+    /// slots=4`); this process coordinates them and measures nothing. Means --on cluster.
     #[arg(long, value_name = "FILE")]
     pub(crate) hostfile: Option<PathBuf>,
-    /// With --hostfile: the path of this program on the hosts [default: the same as here].
+    /// With --hostfile: run this program on the hosts [default: the path of this one].
     #[arg(long, value_name = "PATH", requires = "hostfile")]
     pub(crate) remote_program: Option<PathBuf>,
     /// With --on cluster: leave messages between machines unsealed.
     #[arg(long)]
     pub(crate) insecure: bool,
-    /// With --on cluster: what ranks talk over; two words are for ranks of one host and for others,
-    /// as in shm,ofi [default: auto].
+    /// With --on cluster: carry messages over this wire; two words are for ranks of one host and
+    /// for others, as in shm,ofi [default: auto].
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WIRE")]
     pub(crate) wire: Vec<WireFlag>,
 }
@@ -259,7 +259,7 @@ impl From<WireFlag> for WireName {
 /// What every run takes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Output {
-    /// Seed of every random choice, instead of the scenario's.
+    /// Seed every random choice, instead of with the scenario's seed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
@@ -270,64 +270,65 @@ pub(crate) struct Output {
 /// fifo,strict`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct BenchFlags {
-    /// Timed patterns: ping, get, bandwidth-sync, barrier, allreduce, allgather, alltoall [default:
-    /// ping].
-    #[arg(long, value_delimiter = ',')]
+    /// Time these patterns of victims: ping, get, bandwidth-sync, barrier, allreduce, allgather,
+    /// alltoall [default: ping].
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub(crate) victims: Vec<VictimKind>,
-    /// Loading patterns: alltoall, incast, put-incast, get-broadcast, permutation, burst, gpcnet,
-    /// cast, cast-chain, cast-tree, staging, staging-yield, cpu-only, none [default: incast].
-    #[arg(long, value_delimiter = ',')]
+    /// Load the network with these patterns of congestors: alltoall, incast, put-incast,
+    /// get-broadcast, permutation, burst, gpcnet, cast, cast-chain, cast-tree, staging,
+    /// staging-yield, cpu-only, none [default: incast].
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub(crate) congestors: Vec<CongestorKind>,
-    /// Queues at every port, the judged one last: fifo, strict, weighted, vlarb [default:
-    /// fifo,strict]; or policies of --fabric [default: its first].
-    #[arg(long, value_delimiter = ',')]
+    /// Compare these queues at every port, the judged one last: fifo, strict, weighted, vlarb
+    /// [default: fifo,strict]; or policies of --fabric [default: its first].
+    #[arg(long, value_name = "QUEUE", value_delimiter = ',')]
     pub(crate) queues: Vec<String>,
-    /// Class of the victims' messages: control, low-latency, best-effort, bulk, scavenger [default:
-    /// low-latency].
-    #[arg(long)]
+    /// Send the victims' messages in this class: control, low-latency, best-effort, bulk, scavenger
+    /// [default: low-latency].
+    #[arg(long, value_name = "CLASS")]
     pub(crate) victim_class: Option<Class>,
-    /// Class of the congestors' messages [default: bulk].
-    #[arg(long)]
+    /// Send the congestors' messages in this class [default: bulk].
+    #[arg(long, value_name = "CLASS")]
     pub(crate) congestor_class: Option<Class>,
-    /// Offered load in percent of the pattern's bottleneck link [default: 150].
-    #[arg(long, value_delimiter = ',', value_parser = percent::<1000>)]
+    /// Offer this load, in percent of the pattern's bottleneck link [default: 150].
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent::<1000>)]
     pub(crate) intensity: Vec<u32>,
-    /// Hosts in all [default: 8].
-    #[arg(long)]
+    /// Use N hosts in all [default: 8].
+    #[arg(long, value_name = "N")]
     pub(crate) hosts: Option<u32>,
-    /// Rate of host links, with its unit [default: 100Mb/s].
-    #[arg(long)]
+    /// Set the rate of host links, with its unit [default: 100Mb/s].
+    #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<BitsPerSec>,
-    /// Two switches with a trunk of this rate, where victims and congestors meet; the defaults are
-    /// then 16 hosts of 25Mb/s, 4 of them victims, and alltoall at 100 in 2 groups of 6.
-    #[arg(long)]
+    /// Use two switches with a trunk of this rate, where victims and congestors meet; the defaults
+    /// are then 16 hosts of 25Mb/s, 4 of them victims, and alltoall at 100 in 2 groups of 6.
+    #[arg(long, value_name = "RATE")]
     pub(crate) trunk: Option<BitsPerSec>,
-    /// Hosts in the victims' ring [default: 2].
-    #[arg(long)]
+    /// Put N hosts into the victims' ring [default: 2].
+    #[arg(long, value_name = "N")]
     pub(crate) victim_hosts: Option<usize>,
-    /// Hosts of one congestor group, its target included [default: 4].
-    #[arg(long)]
+    /// Put N hosts into a congestor group, its target included [default: 4].
+    #[arg(long, value_name = "N")]
     pub(crate) congestor_hosts: Option<usize>,
-    /// Congestor groups at the same time [default: 1].
-    #[arg(long)]
+    /// Use N congestor groups at the same time [default: 1].
+    #[arg(long, value_name = "N")]
     pub(crate) congestor_groups: Option<usize>,
-    /// Random assignments of hosts to roles [default: 1].
-    #[arg(long)]
+    /// Draw N random assignments of hosts to roles [default: 1].
+    #[arg(long, value_name = "N")]
     pub(crate) draws: Option<u32>,
     /// Time measured with congestors, and as much without, with its unit [default: 4s; on a
     /// machine, until victims have exchanged 4000 messages].
-    #[arg(long)]
+    #[arg(long, value_name = "TIME")]
     pub(crate) time: Option<Time>,
-    /// Where to run; with two places, side by side [default: lab, or sim with --fabric].
-    #[arg(long, value_enum, value_delimiter = ',')]
+    /// Run at this place; with two places, side by side [default: lab, or sim with --fabric].
+    #[arg(long, value_name = "PLACE", value_enum, value_delimiter = ',')]
     pub(crate) on: Vec<VenueKind>,
-    /// A machine for the simulator, by name or fabric file; the defaults are then GPCNeT's: a fifth
-    /// of the nodes ping, four fifths run its four congestors at once; with fewer than 20 nodes, or
+    /// Simulate this machine, a name or a fabric file; the defaults are then GPCNeT's: a fifth of
+    /// the nodes ping, four fifths run its four congestors at once; with fewer than 20 nodes, or
     /// where switches drop, one incast.
     #[arg(long, conflicts_with_all = ["hosts", "rate", "trunk"])]
     pub(crate) fabric: Option<String>,
-    /// Hosts of the machine in use [default: all].
-    #[arg(long, requires = "fabric")]
+    /// Use N hosts of the machine [default: all].
+    #[arg(long, value_name = "N", requires = "fabric")]
     pub(crate) nodes: Option<u32>,
     #[command(flatten)]
     pub(crate) job: JobArguments,
@@ -347,64 +348,65 @@ pub(crate) struct BenchFlags {
 pub(crate) enum LabCommand {
     /// Make a lab that stays until `lab down`.
     Up {
-        /// Its name.
+        /// Give it this name.
         #[arg(long, default_value = "lab")]
         name: LabName,
-        /// Hosts.
-        #[arg(long, default_value_t = 8)]
+        /// Make N hosts.
+        #[arg(long, value_name = "N", default_value_t = 8)]
         hosts: u32,
-        /// Rate of host links.
-        #[arg(long, default_value = "100Mb/s")]
+        /// Set the rate of host links.
+        #[arg(long, value_name = "RATE", default_value = "100Mb/s")]
         rate: BitsPerSec,
-        /// Networks side by side, each with a switch and a link to every host (eth0, eth1, ...).
-        #[arg(long, default_value_t = 1, conflicts_with_all = ["trunk", "leaves"])]
+        /// Make N networks side by side, each with a switch and a link to every host (eth0, eth1,
+        /// ...).
+        #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["trunk", "leaves"])]
         rails: u32,
-        /// Two switches with a trunk of this rate.
-        #[arg(long, conflicts_with_all = ["leaves", "spines", "uplink"])]
+        /// Use two switches with a trunk of this rate.
+        #[arg(long, value_name = "RATE", conflicts_with_all = ["leaves", "spines", "uplink"])]
         trunk: Option<BitsPerSec>,
-        /// Leaf routers; makes a routed leaf-spine network.
-        #[arg(long, requires = "spines")]
+        /// Make a routed leaf-spine network with N leaf routers.
+        #[arg(long, value_name = "N", requires = "spines")]
         leaves: Option<u32>,
-        /// Spine routers.
-        #[arg(long, requires = "leaves")]
+        /// Make N spine routers.
+        #[arg(long, value_name = "N", requires = "leaves")]
         spines: Option<u32>,
-        /// Rate of each link between leaf and spine [default: the host rate].
-        #[arg(long, requires = "leaves")]
+        /// Set the rate of each link between leaf and spine [default: the host rate].
+        #[arg(long, value_name = "RATE", requires = "leaves")]
         uplink: Option<BitsPerSec>,
-        /// Queue at every port: fifo, strict, weighted, vlarb.
-        #[arg(long, default_value = "strict")]
+        /// Use this queue at every port: fifo, strict, weighted, vlarb.
+        #[arg(long, value_name = "QUEUE", default_value = "strict")]
         queue: QueueKind,
-        /// Packets that each queue holds.
-        #[arg(long, default_value_t = 100)]
+        /// Let each queue hold N packets.
+        #[arg(long, value_name = "N", default_value_t = 100)]
         queue_packets: u32,
         /// Trust the lab without testing rate, depth and class order of its ports.
         #[arg(long)]
         skip_self_test: bool,
-        /// Frames that one packet may have, as between hosts with segmentation offload; more than 1
+        /// Allow N frames in one packet, as between hosts with segmentation offload; more than 1
         /// needs fifo queues
-        #[arg(long, value_name = "FRAMES", default_value_t = 1)]
+        #[arg(long, value_name = "N", default_value_t = 1)]
         offload: u32,
     },
     /// Run a program on one host of a lab: `clearway lab exec h3 -- iperf3 -s`.
     Exec {
-        /// The lab's name.
+        /// Name the lab.
         #[arg(long, default_value = "lab")]
         name: LabName,
-        /// The host: h0, h1, ...
+        /// Choose this host: h0, h1, ...
         host: String,
-        /// The program and its arguments.
+        /// Run this program with these arguments.
         #[arg(required = true, last = true)]
         program: Vec<String>,
     },
     /// Show hosts, addresses and port counters of a lab, or list all labs.
     Status {
-        /// The lab's name; without it, all labs.
+        /// Name the lab; without it, all labs.
         #[arg(long)]
         name: Option<LabName>,
     },
     /// End a lab and every program in it.
     Down {
-        /// The lab's name.
+        /// Name the lab.
         #[arg(long, default_value = "lab")]
         name: LabName,
     },
@@ -416,16 +418,16 @@ pub(crate) enum SimCommand {
     /// Tell why a message was slow, up to the port that was the reason; without a message, list the
     /// slowest.
     Explain {
-        /// The directory of the run, with its report.json.
+        /// Read the run in this directory, with its report.json.
         run: PathBuf,
-        /// The message: p3:n12:345 is number 345 of host n12 in phase 3.
+        /// Explain this message: p3:n12:345 is number 345 of host n12 in phase 3.
         #[arg(long)]
         message: Option<String>,
     },
     /// Run a failure that the swarm found again, tell what happens, and say whether it is still
     /// there (exit 0) or not (exit 1).
     Replay {
-        /// The file that the swarm wrote.
+        /// Read this file, which the swarm wrote.
         failure: PathBuf,
         /// Print events up to this number only.
         #[arg(long, value_name = "EVENT")]
@@ -440,34 +442,35 @@ pub(crate) enum TopoCommand {
     List,
     /// Show what a fabric is made of and where each figure comes from.
     Explain {
-        /// A shipped fabric by its name, or a file.
+        /// Explain this shipped fabric, or fabric file.
         fabric: String,
-        /// Which of its policies [default: the file's own choice].
+        /// Use this one of its policies [default: the file's own choice].
         #[arg(long)]
         policy: Option<String>,
-        /// Grow or shrink it to at least this many hosts.
+        /// Resize it to at least this many hosts.
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
         hosts: Option<u32>,
     },
     /// Tell whether a fabric file is right, under each of its policies, and free of deadlock.
     Check {
-        /// The file, or a shipped fabric by its name.
+        /// Check this fabric file, or shipped fabric.
         fabric: String,
     },
     /// Print the file of a shipped fabric, to be changed.
     Print {
-        /// Its name.
+        /// Print the file of this shipped fabric.
         fabric: String,
     },
     /// Make a fabric file of a live InfiniBand network: `clearway topo import opensm.conf
     /// --switches net.txt > mine.toml`.
     Import {
-        /// The options of OpenSM.
+        /// Read the options of OpenSM from this file.
         conf: PathBuf,
-        /// The text that ibnetdiscover prints; without it, the shape of the base.
+        /// Read the switches from this output of ibnetdiscover; without it, keep the shape of the
+        /// base.
         #[arg(long)]
         switches: Option<PathBuf>,
-        /// The fabric that knows what the tables do not say: delays, buffers, hosts.
+        /// Take what the tables do not say from this fabric: delays, buffers, hosts.
         #[arg(long, default_value = "edr")]
         base: String,
     },
@@ -484,9 +487,10 @@ pub(crate) enum MsaCommand {
     /// Copy an archive, or a sequence of them, into a new one: compressed, in other versions,
     /// shorter or longer.
     Copy {
-        /// A path, with %n for a sequence of files, or `file:PATH?cycles=3` to play it three times.
+        /// Read this path, with %n for a sequence of files, or `file:PATH?cycles=3` to play it
+        /// three times.
         source: Locator,
-        /// The new archive.
+        /// Write the new archive here.
         to: PathBuf,
         /// Stop after this many items.
         #[arg(long, value_name = "COUNT")]
@@ -499,34 +503,35 @@ pub(crate) enum MsaCommand {
     /// Make an archive of made-up data: microslices that hold a ramp, or with --channels timeslices
     /// of them.
     Make {
-        /// The new archive; with %i in its name, an archive of microslices for each of --channels.
+        /// Write the new archive here; with %i in its name, an archive of microslices for each of
+        /// --channels.
         to: String,
-        /// Microslices, or timeslices.
+        /// Make microslices, or timeslices.
         #[arg(long, value_name = "COUNT", default_value_t = 1000)]
         items: u64,
         /// Make timeslices with a component for each of this many channels, or with %i in the name
         /// as many archives.
         #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
         channels: Option<u16>,
-        /// Microslices of each component.
-        #[arg(long, value_name = "COUNT", default_value_t = 100, requires = "channels", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        /// Give each component N microslices.
+        #[arg(long, value_name = "N", default_value_t = 100, requires = "channels", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
         core: u32,
-        /// Microslices of the next timeslice that each component has in addition.
-        #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "channels", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+        /// Add N microslices of the next timeslice to each component.
+        #[arg(long, value_name = "N", default_value_t = 1, requires = "channels", value_parser = clap::value_parser!(u32).range(..=1_000_000))]
         overlap: u32,
-        /// The channel that the ramp is of, or the first one.
+        /// Make the ramp of this channel, or begin with it.
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         channel: u16,
-        /// Mean length of a content.
+        /// Set the mean length of a content.
         #[arg(long, value_name = "BYTES", default_value = "64KiB")]
         mean: Bytes,
-        /// Law of the lengths: constant, poisson, skewed.
+        /// Draw the lengths by this law: constant, poisson, skewed.
         #[arg(long, value_name = "LAW", default_value = "constant")]
         sizes: SizeDistribution,
-        /// Experiment time from one microslice to the next.
+        /// Set the experiment time from one microslice to the next.
         #[arg(long, default_value = "100us")]
         period: Time,
-        /// Seed of the lengths.
+        /// Seed the lengths.
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// Write the checksum that the pattern check of FLESnet asks for instead of CRC-32C.
@@ -540,7 +545,7 @@ pub(crate) enum MsaCommand {
 /// Archives to be looked at.
 #[derive(Debug, Args)]
 pub(crate) struct MsaFiles {
-    /// Paths, with %n for a sequence of files, or `file:PATH`.
+    /// Read these paths, with %n for a sequence of files, or `file:PATH`.
     #[arg(required = true)]
     pub(crate) files: Vec<Locator>,
     /// Write JSON instead of a table.
@@ -553,7 +558,7 @@ pub(crate) struct MsaFiles {
 /// How much of an archive is accepted.
 #[derive(Debug, Args)]
 pub(crate) struct MsaLimits {
-    /// The longest item that is read; memory grows up to twice of it.
+    /// Refuse longer items; memory grows up to twice of it.
     #[arg(long, value_name = "BYTES", default_value_t = Bytes(ITEM_BYTES_MAX))]
     pub(crate) item_max: Bytes,
 }
@@ -564,8 +569,8 @@ pub(crate) struct MsaFormat {
     /// Compress the items with zstd.
     #[arg(long)]
     pub(crate) compress: bool,
-    /// In the versions of FLESnet 1.0, which reads no newer ones: times and flags of timeslices are
-    /// left out.
+    /// Write the versions of FLESnet 1.0, which reads no newer ones: times and flags of timeslices
+    /// are left out.
     #[arg(long)]
     pub(crate) flesnet_1: bool,
 }

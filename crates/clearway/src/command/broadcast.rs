@@ -25,68 +25,67 @@ use crate::scenario::{Fabric, RankAt, Time};
 /// What `clearway broadcast` casts.
 #[derive(Debug, Args)]
 pub(crate) struct BroadcastFlags {
-    /// Where to cast [default: lab].
+    /// Cast at this place [default: lab].
     #[arg(long, value_enum)]
     on: Option<VenueKind>,
-    /// With --on lab or sim: ranks, the root included, each on a host of its own [default: 8].
+    /// With --on lab or sim: use N ranks, the root included, each on a host of its own [default:
+    /// 8].
     #[arg(long, value_name = "N")]
     ranks: Option<u32>,
-    /// With --on lab: 2 puts half of the hosts on a second switch, behind a trunk as fast as a
-    /// host's link, which no multicast crosses.
+    /// With --on lab: use N switches; 2 puts half of the hosts behind a trunk as fast as a host's
+    /// link, which no multicast crosses.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
     leaves: u32,
-    /// Rate of every host's link, which the root keeps to [default in a lab: 200Mb/s; elsewhere
-    /// nothing but windows holds back].
+    /// Set the rate of every host's link, to which the root keeps [default in a lab: 200Mb/s;
+    /// elsewhere only windows limit it].
     #[arg(long)]
     rate: Option<BitsPerSec>,
-    /// With --on lab: the queue at every port [default: fifo]; with --on sim: a policy of the
-    /// fabric.
+    /// Use this queue at every port of a lab [default: fifo], or this policy of a simulated fabric.
     #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
-    /// With --on sim: a shipped fabric, or the path of a fabric file [default: edr].
+    /// With --on sim: simulate this shipped fabric or fabric file [default: edr].
     #[arg(long, value_name = "FABRIC")]
     fabric: Option<String>,
-    /// With --on sim: payload of a packet, in place of what the fabric file says; longer ones are
-    /// coarser and faster to simulate.
+    /// With --on sim: set the payload of a packet, in place of that of the fabric file; longer ones
+    /// are coarser and faster to simulate.
     #[arg(long, value_name = "BYTES")]
     packet: Option<Bytes>,
-    /// Bytes of objects.
+    /// Cast objects of these lengths.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "4B,16KiB,1MiB")]
     bytes: Vec<Bytes>,
-    /// How they reach all: auto is what a user gets.
+    /// Send by this algorithm; programs use auto.
     #[arg(long, value_name = "MODE", value_enum, value_delimiter = ',', default_value = "auto")]
     mode: Vec<CastMode>,
-    /// Shares of what arrives that are lost at every rank, each datagram by itself: 0.001.
+    /// Lose these shares of the datagrams that arrive at each rank, as in 0.001.
     #[arg(long, value_name = "SHARE", value_delimiter = ',', default_value = "0")]
     loss: Vec<Millionths>,
-    /// Objects of each length [default: a thousand short ones, as many long ones as fit into 4s, at
-    /// most 200].
+    /// Cast N objects of each length [default: a thousand short ones, as many long ones as fit into
+    /// 4s, at most 200].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     objects: Option<u32>,
-    /// Ranks that die, by SIGKILL, and when after each cast began: 3@2s. Rank 0 is the root.
+    /// Kill ranks at a time after each cast began, by SIGKILL: 3@2s. Rank 0 is the root.
     #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
     kill: Vec<RankAt>,
-    /// With --on lab or cluster: so long after each cast began the network filters the group of
-    /// multicast.
+    /// With --on lab or cluster: filter the multicast group at this time after each cast began.
     #[arg(long, value_name = "TIME")]
     filter: Option<Time>,
-    /// How long a rank may be silent before the others go on without it.
+    /// Continue without a rank that is silent for this time.
     #[arg(long, value_name = "TIME", default_value = "2s")]
     silence: Time,
-    /// With --on lab: for so long cast objects of all lengths by all ways, while packets are lost,
-    /// doubled, damaged and late, and ranks die and stand still; what happens follows from the
-    /// seed.
+    /// With --on lab: cast objects of all lengths by all algorithms for this time, while packets
+    /// are lost, doubled, damaged and late, and ranks die and stand still; what happens follows
+    /// from the seed.
     #[arg(long, hide = true, value_name = "TIME", conflicts_with_all = ["bytes", "mode", "loss", "objects", "kill", "filter", "explain", "json", "out"])]
     faults: Option<Time>,
-    /// With --on lab: the first N ranks cast at the same time, each to a team of all ranks with a
-    /// multicast channel of its own from a pool of eight; the ninth shares one. One root's figures
-    /// stand beside.
+    /// With --on lab: let the first N ranks cast at the same time, each to a team of all ranks with
+    /// a multicast channel of its own from a pool of eight; the ninth shares one. The report
+    /// compares them with one root.
     #[arg(long, hide = true, value_name = "N", conflicts_with_all = ["kill", "filter", "faults", "explain", "out"], value_parser = clap::value_parser!(u32).range(1..))]
     roots: Option<u32>,
     /// Say what each way costs by the engine's model, and why one is the best.
     #[arg(long)]
     explain: bool,
-    /// The seed of what objects are made of, and of what is lost.
+    /// Seed the contents of objects and the losses.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// Write JSON instead of a table.

@@ -17,14 +17,14 @@ use crate::run::metrics::MetricsAddress;
 enum CastCommand {
     /// Wait for senders with a key: a receiver where there is neither a launcher nor ssh.
     Serve {
-        /// A file with a key that senders have too, readable by its owner only: head -c 32
+        /// Accept senders with the key in this file, readable by its owner only: head -c 32
         /// /dev/urandom makes one.
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
-        /// Where to write; nothing outside is touched.
+        /// Write into this directory; nothing outside is touched.
         #[arg(long, value_name = "DIR", default_value = ".")]
         into: PathBuf,
-        /// Where to listen.
+        /// Listen at this address.
         #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT))]
         listen: SocketAddrV4,
         /// Serve figures of this receiver for Prometheus over HTTP: a port of the loopback, or
@@ -44,27 +44,28 @@ enum CastCommand {
 pub(crate) struct CastFlags {
     #[command(subcommand)]
     command: Option<CastCommand>,
-    /// Files and directories; what is in `DIR/` goes into the target itself, `DIR` with its name.
-    /// `-` is standard input.
+    /// Cast these files and directories; what is in `DIR/` goes into the target itself, `DIR` with
+    /// its name. `-` is standard input.
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// A file of hosts, one a line, or a list as in n[01-64],m1, with a directory for all of it as
-    /// in n[01-64],m1:/scratch or for some as in n1:/a,n2:/b; may stand several times. Receivers
-    /// are started over ssh, or with --key listen at their ports (10.0.0.7:27182). Without it, the
-    /// ranks of a job under srun, mpirun or mpiexec, one of each host.
+    /// Cast to these hosts: a file with one a line, or a list as in n[01-64],m1, with a directory
+    /// for all of it as in n[01-64],m1:/scratch or for some as in n1:/a,n2:/b. Repeat the option
+    /// for more hosts. Receivers are started over ssh, or with --key listen at their ports
+    /// (10.0.0.7:27182). Without it, the ranks of a job under srun, mpirun or mpiexec, one of each
+    /// host.
     #[arg(long, value_name = "HOSTS")]
     to: Vec<String>,
-    /// The directory at each receiver; %h is its host, %r its number [default: over ssh the home
-    /// directory, with --key that of `cast serve`, in a job the one where it runs].
+    /// Write into this directory at each receiver; %h is its host, %r its number [default: over ssh
+    /// the home directory, with --key that of `cast serve`, in a job the one where it runs].
     #[arg(long, value_name = "DIR")]
     into: Option<String>,
-    /// The key of receivers that run `clearway cast serve`.
+    /// Send to receivers that run `clearway cast serve` with the key in this file.
     #[arg(long, value_name = "FILE", requires = "to")]
     key: Option<PathBuf>,
-    /// With --key: the port of hosts that are named without one.
+    /// With --key: connect to this port of hosts that are named without one.
     #[arg(long, default_value_t = PORT, requires = "key")]
     port: u16,
-    /// With ssh: the path of this program on the hosts [default: the same as here].
+    /// With ssh: run this program on the hosts [default: the path of this one].
     #[arg(long, value_name = "PATH", conflicts_with = "key")]
     remote_program: Option<PathBuf>,
     /// Name what comes from standard input or --exec [default: stream].
@@ -74,8 +75,7 @@ pub(crate) struct CastFlags {
     /// stays.
     #[arg(long, value_name = "PROGRAM", conflicts_with = "paths")]
     exec: Option<String>,
-    /// The length of what comes from standard input or --exec; another one fails the cast. 0 is
-    /// needed for an empty file.
+    /// Fail the cast unless standard input or --exec gives N bytes. 0 is needed for an empty file.
     #[arg(long, value_name = "N")]
     expect_bytes: Option<u64>,
     /// Compare contents of files, not sizes and times.

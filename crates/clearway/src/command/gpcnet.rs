@@ -23,46 +23,46 @@ const TEXT_NAME: &str = "gpcnet.txt";
 /// GPCNeT's own tests: `clearway gpcnet --fabric edr --nodes 64`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GpcnetArguments {
-    /// Which of the original's two programs.
+    /// Run this one of the original's two programs.
     #[arg(value_enum, default_value = "load")]
     suite: Suite,
-    /// Where to run; with two places, side by side [default: lab, or sim with --fabric].
-    #[arg(long, value_enum, value_delimiter = ',')]
+    /// Run at this place; with two places, side by side [default: lab, or sim with --fabric].
+    #[arg(long, value_name = "PLACE", value_enum, value_delimiter = ',')]
     on: Vec<VenueKind>,
-    /// A machine for the simulator, by name or fabric file.
+    /// Simulate this machine, a name or a fabric file.
     #[arg(long, conflicts_with_all = ["hosts", "rate", "trunk"])]
     fabric: Option<String>,
-    /// Hosts of the machine in use [default: all].
-    #[arg(long, requires = "fabric")]
+    /// Use N hosts of the machine [default: all].
+    #[arg(long, value_name = "N", requires = "fabric")]
     nodes: Option<u32>,
-    /// Hosts of the lab [default: 8, or 16 with --trunk].
-    #[arg(long)]
+    /// Make N hosts in the lab [default: 8, or 16 with --trunk].
+    #[arg(long, value_name = "N")]
     hosts: Option<u32>,
-    /// Rate of host links, with its unit [default: 100Mb/s, or 25Mb/s with --trunk].
-    #[arg(long)]
+    /// Set the rate of host links, with its unit [default: 100Mb/s, or 25Mb/s with --trunk].
+    #[arg(long, value_name = "RATE")]
     rate: Option<BitsPerSec>,
-    /// Two switches with a trunk of this rate.
-    #[arg(long)]
+    /// Use two switches with a trunk of this rate.
+    #[arg(long, value_name = "RATE")]
     trunk: Option<BitsPerSec>,
-    /// The queue at every port: fifo, strict, weighted, vlarb; or a policy of --fabric [default:
-    /// the first].
-    #[arg(long)]
+    /// Use this queue at every port: fifo, strict, weighted, vlarb; or a policy of --fabric
+    /// [default: the first].
+    #[arg(long, value_name = "QUEUE")]
     queue: Option<String>,
-    /// Class of the victims' messages: control, low-latency, best-effort, bulk, scavenger [default:
-    /// best-effort].
-    #[arg(long)]
+    /// Send the victims' messages in this class: control, low-latency, best-effort, bulk, scavenger
+    /// [default: best-effort].
+    #[arg(long, value_name = "CLASS")]
     victim_class: Option<Class>,
-    /// Class of the congestors' messages [default: best-effort].
-    #[arg(long)]
+    /// Send the congestors' messages in this class [default: best-effort].
+    #[arg(long, value_name = "CLASS")]
     congestor_class: Option<Class>,
     #[command(flatten)]
     tests: GpcnetFlags,
     #[command(flatten)]
     job: JobArguments,
-    /// What the original draws from its clock, 32 bits [default: 1].
+    /// Seed the draws, 32 bits; the original takes its clock [default: 1].
     #[arg(long)]
     seed: Option<u64>,
-    /// Also write what is printed to gpcnet.txt in this directory.
+    /// Write what is printed also to gpcnet.txt in this directory.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Overwrite the gpcnet.txt of an earlier run in --out, which is refused otherwise.

@@ -125,6 +125,52 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
+    /// First words of help that are no verb in the imperative.
+    const NO_VERBS: [&str; 31] = [
+        "A", "All", "An", "At", "Bytes", "By", "Class", "Classes", "File", "Files", "Hosts", "How",
+        "In", "Inputs", "It", "Its", "Length", "Name", "Number", "Of", "Offered", "Packets",
+        "Paths", "Queue", "Ranks", "Rate", "Seed", "Seeds", "That", "The", "What",
+    ];
+
+    /// Finds help of `command` and what is below it that does not begin with a verb.
+    fn without_verb(command: &clap::Command, found: &mut Vec<String>) {
+        let path = command.get_name().to_owned();
+        let texts =
+            command.get_arguments().filter(|argument| !argument.is_hide_set()).map(|argument| {
+                let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+                (format!("{path} {}", argument.get_id()), help)
+            });
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        for (what, help) in texts.chain([(path.clone(), about)]) {
+            // "With --on lab: set the rate."
+            let condition = ["With ", "In ", "By "].iter().any(|word| help.starts_with(word));
+            let rest = help.split_once(": ").filter(|_| condition).map_or(&*help, |(_, rest)| rest);
+            let first = rest.split([' ', ',']).next().unwrap_or_default();
+            if NO_VERBS.iter().any(|word| word.eq_ignore_ascii_case(first)) && !is_verb(rest) {
+                found.push(format!("{what}: {help}"));
+            }
+        }
+        command
+            .get_subcommands()
+            .filter(|it| !it.is_hide_set())
+            .for_each(|it| without_verb(it, found));
+    }
+
+    /// Returns whether a word that may be either is a verb here.
+    fn is_verb(help: &str) -> bool {
+        let lower = help.to_lowercase();
+        ["name the ", "name what ", "name this ", "seed "]
+            .iter()
+            .any(|words| lower.starts_with(words))
+    }
+
+    #[test]
+    fn help__begins_with_a_verb_in_the_imperative() {
+        let mut found = Vec::new();
+        without_verb(&Arguments::command(), &mut found);
+        assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+
     #[test]
     fn arguments__the_table_is_consistent() {
         Arguments::command().debug_assert();

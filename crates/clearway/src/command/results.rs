@@ -24,8 +24,8 @@ use crate::report::store;
 /// Where the report of a run goes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReportFlags {
-    /// Where report.json and report.html go [default: out/NAME/1, the next run out/NAME/2 and so
-    /// on; out/NAME/latest is the newest].
+    /// Write report.json and report.html into this directory [default: out/NAME/1, the next run
+    /// out/NAME/2 and so on; out/NAME/latest is the newest].
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
     /// Overwrite the report of an earlier run in --out, which is refused otherwise.

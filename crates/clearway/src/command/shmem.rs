@@ -26,7 +26,7 @@ pub(crate) enum ShmemCommand {
     ///
     /// SHMEM_SYMMETRIC_SIZE and the library's other variables count as for any program.
     Info {
-        /// How many PEs to look with.
+        /// Start N PEs.
         #[arg(short = 'n', long, default_value_t = 2, value_name = "N")]
         pes: u32,
     },

@@ -36,7 +36,7 @@ const CLASS: &str = "SHMEM_CLASS";
 /// What `clearway start` starts.
 #[derive(Debug, Args)]
 pub(crate) struct StartFlags {
-    /// How many ranks [default: the slots of --hostfile, or the processors that this command may
+    /// Start N ranks [default: the slots of --hostfile, or the processors that this command may
     /// use].
     #[arg(short = 'n', long = "ranks", value_name = "N")]
     ranks: Option<u32>,
@@ -54,7 +54,7 @@ pub(crate) struct StartFlags {
     rsh: OsString,
     #[command(flatten)]
     policy: PolicyFlags,
-    /// The program and its arguments.
+    /// Run this program with these arguments.
     #[arg(
         required = true,
         trailing_var_arg = true,

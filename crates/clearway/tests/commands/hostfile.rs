@@ -340,7 +340,7 @@ fn hostfile__timeslices_go_on_without_a_host_that_dies_and_are_watched_from_anot
 }
 
 #[test]
-fn hostfile__an_interrupt_or_the_death_of_the_conductor_leaves_nothing() {
+fn hostfile__an_interrupt_or_the_death_of_the_coordinator_leaves_nothing() {
     let Some(test_bed) = SshTestBed::with_server("ssh-end") else { return };
     for (signal, code) in
         [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)]

@@ -230,7 +230,7 @@ fn with_descendants(scratch: &ProgramDirectory) -> Child {
 }
 
 #[test]
-fn commands__whatever_ends_the_conductor_ends_all_descendants() {
+fn commands__whatever_ends_the_coordinator_ends_all_descendants() {
     let scratch = ProgramDirectory::new("ends");
     for (signal, code) in
         [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)]

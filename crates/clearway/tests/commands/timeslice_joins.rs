@@ -189,7 +189,7 @@ fn join__a_killed_rank_of_a_job_is_replaced_and_whoever_gets_no_place_learns_why
         (format!("{name} --rank 1"), 1, "rank 1 on host "),
         (format!("{name} --rank 5"), 2, "there is no rank 5 in this run, whose ranks are 0 to 4"),
         (name.clone(), 1, "no rank of this run has died"),
-        (format!("{name}x"), 1, "of a job is conducted on this host"),
+        (format!("{name}x"), 1, "of a job is coordinated on this host"),
         ("a/b".to_owned(), 1, "is no name of a run"),
     ] {
         let output = job.join(&words);

@@ -42,17 +42,17 @@ impl From<ByteVenue> for VenueKind {
 /// What `clearway timeslice build` takes.
 #[derive(Debug, Args)]
 pub(crate) struct BuildFlags {
-    /// Where to build [default: lab].
+    /// Build at this place [default: lab].
     #[arg(long, value_enum)]
     on: Option<ByteVenue>,
     #[command(flatten)]
     network: NetworkFlags,
-    /// The schedule: best-effort, offset, dfs, token.
+    /// Build by this schedule: best-effort, offset, dfs, token.
     #[arg(long, value_name = "POLICY", default_value = "token")]
     policy: Policy,
     #[command(flatten)]
     schedule: ScheduleFlags,
-    /// The seed of what is made, and of when inputs begin.
+    /// Seed the generated contents and the starts of inputs.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]

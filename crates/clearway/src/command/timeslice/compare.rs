@@ -30,7 +30,7 @@ pub(crate) struct CompareFlags {
     fabric: FabricFlags,
     #[command(flatten)]
     network: NetworkFlags,
-    /// Schedules to compare: best-effort, offset, dfs, token.
+    /// Compare these schedules: best-effort, offset, dfs, token.
     #[arg(long, value_name = "POLICY", value_delimiter = ',', default_value = "token")]
     policy: Vec<Policy>,
     #[command(flatten)]

@@ -41,11 +41,11 @@ pub(crate) enum TimesliceCommand {
     /// Show a run while it lasts: rate, completion time, how full rings are, stragglers, who waits
     /// for whom.
     Watch {
-        /// Its name, as the run says it when it begins; with `@HOST` behind it where another host
-        /// conducts it, which ssh must reach.
+        /// Name the run as it prints it when it begins; `NAME@HOST` where another host coordinates
+        /// it, which ssh must reach.
         #[arg(value_name = "JOB[@HOST]")]
         job: String,
-        /// Where this program is on that host [default: where it is here].
+        /// Run this program on that host [default: the path of this one].
         #[arg(long, value_name = "PATH")]
         remote_program: Option<PathBuf>,
     },
@@ -58,14 +58,14 @@ pub(crate) enum TimesliceCommand {
     /// is no such run, it has another key or is of another version, the rank is alive, or the rank
     /// dies again.
     Join {
-        /// The run's name, which it prints when it begins; `NAME@HOST` where another host coordinates
+        /// Name the run as it prints it when it begins; `NAME@HOST` where another host coordinates
         /// it, which ssh must reach.
         #[arg(value_name = "JOB[@HOST]")]
         job: String,
-        /// The rank to become [default: the first one that died].
+        /// Become this rank [default: the first one that died].
         #[arg(long, value_name = "RANK")]
         rank: Option<u32>,
-        /// Where this program is on that host [default: where it is here].
+        /// Run this program on that host [default: the path of this one].
         #[arg(long, value_name = "PATH")]
         remote_program: Option<PathBuf>,
     },

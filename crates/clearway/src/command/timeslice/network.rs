@@ -27,22 +27,23 @@ use crate::scenario::{Fabric, Time};
 /// Ranks and what is between them.
 #[derive(Clone, Debug, Args)]
 pub(super) struct NetworkFlags {
-    /// The queue at every port of a fabric or lab; its first one without this, in a lab fifo.
+    /// Use this queue at every port of a fabric or lab [default: the fabric's first; in a lab
+    /// fifo].
     #[arg(long, value_name = "QUEUE")]
     pub(super) queue: Option<String>,
-    /// With --on lab: rate of every host's link [default: 50Mb/s].
+    /// With --on lab: set the rate of every host's link [default: 50Mb/s].
     #[arg(long)]
     pub(super) rate: Option<BitsPerSec>,
-    /// With --on lab: rate of the first input's link, where it is to differ.
+    /// With --on lab: set the rate of the first input's link [default: that of the others].
     #[arg(long, value_name = "RATE")]
     pub(super) slow: Option<BitsPerSec>,
-    /// Ranks with contributions [default: 4 in a lab, 32 simulated, of a job half].
+    /// Use N ranks with contributions [default: 4 in a lab, 32 simulated, of a job half].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
     pub(super) inputs: Option<u32>,
-    /// Ranks that build [default: 4 in a lab, 32 simulated, of a job all others].
+    /// Use N ranks that build [default: 4 in a lab, 32 simulated, of a job all others].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
     pub(super) builders: Option<u32>,
-    /// Bytes of one contribution [default: 64KiB; in a lab 16KiB].
+    /// Set the bytes of one contribution [default: 64KiB; in a lab 16KiB].
     #[arg(long, value_name = "BYTES")]
     pub(super) contribution: Option<Bytes>,
     /// Let turns alternate between parts of the network: those that Slurm tells tasks of, or a
@@ -50,14 +51,14 @@ pub(super) struct NetworkFlags {
     /// reads (FILE), or none.
     #[arg(long, value_name = "auto|none|FILE", default_value = "auto")]
     pub(super) topology: TopologySource,
-    /// Inputs begin within this time of each other.
+    /// Start inputs within this time of each other.
     #[arg(long, value_name = "TIME", default_value = "5ms")]
     pub(super) start_skew: Time,
-    /// In a lab or a job: the name under which `clearway timeslice watch` finds this run [default:
-    /// the number of its process].
+    /// In a lab or a job: give the run this name, by which `clearway timeslice watch` finds it
+    /// [default: the number of its process].
     #[arg(long = "job", value_name = "NAME")]
     pub(super) name: Option<String>,
-    /// In a lab or a job: serve figures of the run for Prometheus over HTTP, where it is conducted:
+    /// In a lab or a job: serve figures of the run for Prometheus over HTTP, on the coordinator:
     /// a port of the loopback, or ADDR:PORT for everybody who reaches that address, for there is no
     /// authentication [default: none].
     #[arg(long, value_name = "ADDR:PORT")]
@@ -74,21 +75,21 @@ pub(super) struct NetworkFlags {
 /// A simulated fabric.
 #[derive(Clone, Debug, Args)]
 pub(super) struct FabricFlags {
-    /// Where to run [default: sim].
+    /// Run at this place [default: sim].
     #[arg(long, value_enum)]
     on: Option<VenueKind>,
-    /// With --on sim: a shipped fabric, or the path of a fabric file [default: aries].
+    /// With --on sim: simulate this shipped fabric or fabric file [default: aries].
     #[arg(long, value_name = "FABRIC")]
     pub(super) fabric: Option<String>,
-    /// With --on sim: where ranks lie on the fabric's hosts [default: random].
+    /// With --on sim: place ranks on the fabric's hosts this way [default: random].
     #[arg(long, value_enum, value_name = "MAP")]
     node_map: Option<NodeMap>,
-    /// With --on sim: at what hosts' interfaces fetch and place, in place of what the fabric file
-    /// says.
+    /// With --on sim: set the rate at which hosts' interfaces fetch and place, in place of that of
+    /// the fabric file.
     #[arg(long, value_name = "RATE")]
     pub(super) node_rate: Option<BitsPerSec>,
-    /// With --on sim: payload of a packet, in place of what the fabric file says; longer ones are
-    /// coarser and faster to simulate.
+    /// With --on sim: set the payload of a packet, in place of that of the fabric file; longer ones
+    /// are coarser and faster to simulate.
     #[arg(long, value_name = "BYTES")]
     pub(super) packet: Option<Bytes>,
 }
@@ -102,7 +103,7 @@ pub(super) struct TimedFlags {
     /// Time in which everything is counted [default: 10ms (achievable: 2ms); in a lab or a job 4s].
     #[arg(long, value_name = "TIME")]
     pub(super) measured: Option<Time>,
-    /// Seeds: a run for each, figures are medians of them.
+    /// Run once for each of these seeds; figures are medians of the runs.
     #[arg(long, value_name = "SEED", value_delimiter = ',', default_value = "1")]
     pub(super) seed: Vec<u64>,
 }

@@ -13,39 +13,37 @@ use crate::scenario::{RankAt, Time, percent};
 /// What schedules and ranks are like.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ScheduleFlags {
-    /// How many turns each builder has, in the order of their ranks: 2,1,1,1 gives the first two
+    /// Give each builder this many turns, in the order of their ranks: 2,1,1,1 gives the first two
     /// timeslices of five [default: one each].
     #[arg(long, value_name = "N", value_delimiter = ',')]
     weights: Vec<u32>,
-    /// Bytes of the ring of each connection [default: 32MiB; in a lab 512KiB].
+    /// Set the bytes of the ring of each connection [default: 32MiB; in a lab 512KiB].
     #[arg(long, value_name = "BYTES")]
     pub(super) ring: Option<Bytes>,
-    /// Contributions that a builder of `token` lets in at a time: a number, or the bounds of what
-    /// it finds.
+    /// Let a builder of `token` admit this many contributions at a time: a number, or the bounds of
+    /// its search.
     #[arg(long, value_name = "LEAST-MOST", default_value = "2-64")]
     window: Window,
-    /// Timeslices of an interval of `dfs` [default: 10000, as published; in a lab 40].
+    /// Set the timeslices of an interval of `dfs` [default: 10000, as published; in a lab 40].
     #[arg(long, value_name = "N")]
     interval: Option<u64>,
-    /// Intervals that `dfs` looks back [default: 100, as published; in a lab 10].
+    /// Let `dfs` look back N intervals [default: 100, as published; in a lab 10].
     #[arg(long, value_name = "N")]
     history: Option<usize>,
-    /// How much less than the median `dfs` proposes while inputs keep up, in percent; 0 for never.
+    /// Let `dfs` propose less than the median by this percentage while inputs keep up; 0 for never.
     #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = percent::<50>)]
     speed_up: u32,
-    /// Ranks that die, and when after counting began: 40@2ms; of a lab or a job their processes, by
+    /// Kill ranks at a time after counting began: 40@2ms; in a lab or a job their processes, by
     /// SIGKILL. Builders are the ranks behind the inputs.
     #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
     kill: Vec<RankAt>,
-    /// Ranks that retire, and when that is asked of them: each goes when everything that it has is
-    /// built.
+    /// Ask ranks to retire at a time: each leaves when everything that it has is built.
     #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
     retire: Vec<RankAt>,
-    /// Ranks that take part again after they retired, or with --on sim or --on lab --wire udp died,
-    /// and when that is asked of them.
+    /// Join ranks again at a time after they retired, or with --on sim or --on lab --wire udp died.
     #[arg(long, value_name = "RANK@TIME", value_delimiter = ',')]
     join: Vec<RankAt>,
-    /// How often ranks say that they are there, so that others go on without one that does not
+    /// Send heartbeats at this interval; the others continue without a rank whose heartbeats stop
     /// [default: in a lab or a job 250ms].
     #[arg(long, value_name = "TIME")]
     heartbeat: Option<Time>,

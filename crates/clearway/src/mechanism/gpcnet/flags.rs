@@ -37,26 +37,26 @@ impl FromStr for KeptDefect {
 /// How the tests are made, wherever they run.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct GpcnetFlags {
-    /// Ranks on each host; across a job its launcher says it [default: 1].
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    /// Start N ranks on each host; across a job the launcher decides it [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) ppn: Option<u16>,
-    /// What GPCNeT does wrong and is to be done as published: all, or some of shuffle, idle-turns,
-    /// long-measurements, equal-steps, ring-extremes, rounded-impact, unscaled-broadcast,
-    /// eager-incast, early-figures [default: none, all mended].
+    /// Keep these defects of GPCNeT: all, or some of shuffle, idle-turns, long-measurements,
+    /// equal-steps, ring-extremes, rounded-impact, unscaled-broadcast, eager-incast, early-figures
+    /// [default: none, all mended].
     #[arg(long, value_delimiter = ',', value_name = "DEFECT")]
     pub(crate) as_published: Vec<KeptDefect>,
-    /// The wide table of the original's VERBOSE build, with the congestors' rows.
+    /// Print the wide table of the original's VERBOSE build, with the congestors' rows.
     #[arg(long)]
     pub(crate) verbose_table: bool,
-    /// What GPCNeT printed elsewhere: its figures are laid beside those of this run.
+    /// Compare with the output of GPCNeT in this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) beside: Option<PathBuf>,
-    /// Measurements of each test, if the limit allows [default: as GPCNeT, 10000, and 100000 of the
-    /// allreduce; in the simulator 1].
-    #[arg(long)]
+    /// Take N measurements of each test, if the limit allows [default: as GPCNeT, 10000, and 100000
+    /// of the allreduce; in the simulator 1].
+    #[arg(long, value_name = "N")]
     pub(crate) measurements: Option<u32>,
-    /// Rings of each measurement [default: 30].
-    #[arg(long)]
+    /// Run N rings for each measurement [default: 30].
+    #[arg(long, value_name = "N")]
     pub(crate) rings: Option<u32>,
     /// Time after which a test begins nothing new, with its unit [default: 10s].
     #[arg(long)]

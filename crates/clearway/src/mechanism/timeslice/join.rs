@@ -74,7 +74,7 @@ fn kept_here(job: &str) -> Result<JobCredential> {
         paths_of(KIND, job)?.into_iter().filter_map(read).find(|found| is_alive(found.process));
     found.with_context(|| {
         format!(
-            "no run `{job}` of a job is conducted on this host; it says its name and host when it begins, and {job}@HOST is joined from elsewhere"
+            "no run `{job}` of a job is coordinated on this host; it says its name and host when it begins, and {job}@HOST is joined from elsewhere"
         )
     })
 }

@@ -395,7 +395,7 @@ fn watch_here(job: &str, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<Exi
             }
             None if last.is_some() => return Ok(Exit::Good),
             None => bail!(
-                "no run `{job}` is conducted on this host; it says its name and host when it begins, and {job}@HOST is watched over ssh"
+                "no run `{job}` is coordinated on this host; it says its name and host when it begins, and {job}@HOST is watched over ssh"
             ),
         }
         thread::sleep(LOOK_EVERY);

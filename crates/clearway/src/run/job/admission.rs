@@ -3,16 +3,16 @@
 //!
 //! # Model
 //! ```text
-//! newcomer     proves that it knows the key of the credential (`door`)
+//! candidate     proves that it knows the key of the credential (`door`)
 //!              its version, host, and which rank it wants to be        sealed
 //! coordinator  which rank it is and the job's secret, or why not       sealed
 //! ```
 //! From then on the connection is that of any rank: a process obeys it, and what is left of the
-//! newcomer waits for that process.
+//! candidate waits for that process.
 //!
 //! # Not here
 //! Which rank has no process: whoever coordinates the run decides that. How other ranks hear of the
-//! newcomer: `processes`.
+//! candidate: `processes`.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -56,7 +56,7 @@ pub(crate) struct JobCredential {
     key: String,
 }
 
-/// What a newcomer wants.
+/// What a candidate wants.
 #[derive(Debug, Serialize, Deserialize)]
 struct JoinRequest {
     rank: Option<Rank>,
@@ -76,7 +76,7 @@ enum JoinReply {
     Refused(String),
 }
 
-/// Why a newcomer gets no place, in one sentence.
+/// Why a candidate gets no place, in one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum JoinRefusal {
     /// What it asks for cannot be in this job at any time.
@@ -86,7 +86,7 @@ pub(crate) enum JoinRefusal {
 }
 
 /// A process that has shown the key of a job, and waits for an answer.
-pub(crate) struct Newcomer {
+pub(crate) struct JoinCandidate {
     request: JoinRequest,
     from: Ipv4Addr,
     connection: TcpStream,
@@ -94,10 +94,10 @@ pub(crate) struct Newcomer {
     _place: PeerPlace,
 }
 
-/// Where newcomers of a job come in.
+/// Where candidates of a job come in.
 pub(super) struct AdmissionDoor {
     credential: JobCredential,
-    newcomers: Receiver<Newcomer>,
+    candidates: Receiver<JoinCandidate>,
 }
 
 impl AdmissionDoor {
@@ -115,7 +115,7 @@ impl AdmissionDoor {
             port: listener.address().context("the port that was bound")?.port(),
             key: key.clone(),
         };
-        let (sender, newcomers) = sync_channel(LIMITS.authenticated);
+        let (sender, candidates) = sync_channel(LIMITS.authenticated);
         let serve = move || {
             listener.serve(move |peer| {
                 // A stranger, or one that left, gets no answer.
@@ -123,10 +123,10 @@ impl AdmissionDoor {
             })
         };
         thread::Builder::new()
-            .name("newcomers".to_owned())
+            .name("candidates".to_owned())
             .spawn(serve)
             .context("a thread for ranks that join later")?;
-        Ok(Self { credential, newcomers })
+        Ok(Self { credential, candidates })
     }
 
     pub(super) fn credential(&self) -> &JobCredential {
@@ -134,13 +134,17 @@ impl AdmissionDoor {
     }
 
     /// Returns the next that came, if one did.
-    pub(super) fn next(&self) -> Option<Newcomer> {
-        self.newcomers.try_recv().ok()
+    pub(super) fn next(&self) -> Option<JoinCandidate> {
+        self.candidates.try_recv().ok()
     }
 }
 
 /// Lets `peer` show the key and say what it wants.
-fn receive(peer: AcceptedPeer, key: &str, sender: &SyncSender<Newcomer>) -> Result<(), DoorError> {
+fn receive(
+    peer: AcceptedPeer,
+    key: &str,
+    sender: &SyncSender<JoinCandidate>,
+) -> Result<(), DoorError> {
     let unspoken = DoorError::Unspoken;
     let SocketAddr::V4(from) = peer.from() else { return Ok(()) };
     let connection = peer.stream().try_clone().map_err(unspoken)?;
@@ -154,14 +158,14 @@ fn receive(peer: AcceptedPeer, key: &str, sender: &SyncSender<Newcomer>) -> Resu
     let Ok(request) = serde_json::from_slice::<JoinRequest>(&message) else {
         return Err(DoorError::OtherProtocol);
     };
-    let newcomer = Newcomer { request, from: *from.ip(), connection, reply, _place: place };
-    if let Err(TrySendError::Full(newcomer)) = sender.try_send(newcomer) {
-        newcomer.refuse(JoinRefusal::Now("too many ask for a place at once".to_owned()));
+    let candidate = JoinCandidate { request, from: *from.ip(), connection, reply, _place: place };
+    if let Err(TrySendError::Full(candidate)) = sender.try_send(candidate) {
+        candidate.refuse(JoinRefusal::Now("too many ask for a place at once".to_owned()));
     }
     Ok(())
 }
 
-impl Newcomer {
+impl JoinCandidate {
     /// Returns which rank it wants to be, if it matters to it.
     pub(crate) fn wanted(&self) -> Option<Rank> {
         self.request.rank
@@ -313,12 +317,12 @@ mod tests {
         AdmissionDoor::open(&HostDescription::own(None).expect("a card"), true).expect("a door")
     }
 
-    /// Answers the next newcomer with what `answer` says.
-    fn next(door: &AdmissionDoor) -> Newcomer {
+    /// Answers the next candidate with what `answer` says.
+    fn next(door: &AdmissionDoor) -> JoinCandidate {
         let until = Instant::now() + Duration::from_secs(30);
         loop {
-            if let Some(newcomer) = door.next() {
-                return newcomer;
+            if let Some(candidate) = door.next() {
+                return candidate;
             }
             assert!(Instant::now() < until, "nobody came");
             thread::yield_now();
@@ -358,9 +362,9 @@ mod tests {
             let joins = thread::spawn(move || {
                 join("j", &credential, Some(Rank(3)), |_| panic!("no place")).expect_err("refused")
             });
-            let newcomer = next(&door);
-            assert_eq!(newcomer.wanted(), Some(Rank(3)));
-            newcomer.refuse(refusal.clone());
+            let candidate = next(&door);
+            assert_eq!(candidate.wanted(), Some(Rank(3)));
+            candidate.refuse(refusal.clone());
             let error = joins.join().expect("no panic");
             let (JoinRefusal::Now(sentence) | JoinRefusal::Never(sentence)) = refusal;
             assert_eq!((error.to_string(), crate::run::exit::exit_of(&error)), (sentence, exit));

@@ -115,7 +115,7 @@ impl Follower {
         // One voice is enough; the others speak up if it is not.
         timeout *= own.0.min(2);
         let sentence = format!(
-            "rank {own} {}, and {}, which conducts this run, is gone",
+            "rank {own} {}, and {}, which coordinates this run, is gone",
             ending(status),
             coordinator.name
         );
@@ -131,7 +131,8 @@ impl CoordinatorConnection {
         let with_door = (0u32..)
             .zip(&descriptions)
             .find_map(|(rank, description)| Some((rank, description, description.door.as_ref()?)));
-        let (rank, coordinator, address) = with_door.context("no rank of this job conducts it")?;
+        let (rank, coordinator, address) =
+            with_door.context("no rank of this job coordinates it")?;
         let alone = descriptions.iter().all(|description| description.is_same_host(coordinator));
         let mut addresses = coordinator.reachable(alone);
         if !alone && let Some(address) = ssh_came_from() {

@@ -251,13 +251,13 @@ pub(super) fn connect(
                 tune(&connection).context("a connection that notices the end of its host")?;
                 connection
                     .write_all(greeting(rank, &coordinator.word).as_bytes())
-                    .context("the conductor closed its door")?;
+                    .context("the coordinator closed its door")?;
                 return Ok(connection);
             }
             Err(error) => refused.push(format!("{address}: {error}")),
         }
     }
-    bail!("the conductor cannot be reached at port {} ({})", coordinator.port, refused.join("; "))
+    bail!("the coordinator cannot be reached at port {} ({})", coordinator.port, refused.join("; "))
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ use super::processes::RankProcess;
 use super::rank_process::SECRET_VARIABLE;
 use crate::run::exit::Exit;
 use admission::AdmissionDoor;
-pub(crate) use admission::{JobCredential, JoinRefusal, Newcomer, join};
+pub(crate) use admission::{JobCredential, JoinCandidate, JoinRefusal, join};
 use clearway_wires::hexadecimal::digits_of;
 use clearway_wires::{Network, WirePlan, WireRequest};
 pub(crate) use follower::Follower;
@@ -508,13 +508,17 @@ impl JobAdmission {
     }
 
     /// Returns the next process that asks for a place, if one does.
-    pub(super) fn next(&self) -> Option<Newcomer> {
+    pub(super) fn next(&self) -> Option<JoinCandidate> {
         self.door.next()
     }
 
-    /// Makes `newcomer` the process of `rank`, or turns it away; `None` if it has not become that.
-    pub(super) fn admit(&self, newcomer: Newcomer, rank: Rank) -> Result<Option<RankProcess>> {
-        let description = newcomer.description();
+    /// Makes `candidate` the process of `rank`, or turns it away; `None` if it has not become that.
+    pub(super) fn admit(
+        &self,
+        candidate: JoinCandidate,
+        rank: Rank,
+    ) -> Result<Option<RankProcess>> {
+        let description = candidate.description();
         let refusal = match description.check() {
             Err(error) => Some(error.to_string()),
             Ok(())
@@ -529,13 +533,13 @@ impl JobAdmission {
             Ok(()) => None,
         };
         if let Some(sentence) = refusal {
-            newcomer.refuse(JoinRefusal::Now(sentence));
+            candidate.refuse(JoinRefusal::Now(sentence));
             return Ok(None);
         }
         let host = description.host.clone();
-        let address = SocketAddrV4::new(newcomer.from(), 0);
+        let address = SocketAddrV4::new(candidate.from(), 0);
         // One that is gone by now has no place to lose.
-        let Ok(connection) = newcomer.welcome(rank, self.job_secret.clone()) else {
+        let Ok(connection) = candidate.welcome(rank, self.job_secret.clone()) else {
             return Ok(None);
         };
         let kept = connection.try_clone().context("a connection that stays")?;

@@ -23,7 +23,7 @@ use super::{
 use crate::report::model::Report;
 use crate::run::VenueKind;
 use crate::run::job::{
-    CoordinatedJob, JobAdmission, JobCredential, JoinRefusal, Newcomer, host_name,
+    CoordinatedJob, JobAdmission, JobCredential, JoinCandidate, JoinRefusal, host_name,
 };
 use crate::run::processes::{RankProcesses, RunId};
 use crate::scenario::RequestedClasses;
@@ -204,17 +204,17 @@ impl ProcessVenue for JobVenue {
         self.admission.as_ref().map(JobAdmission::credential)
     }
 
-    fn newcomer(&mut self) -> Option<Newcomer> {
+    fn candidate(&mut self) -> Option<JoinCandidate> {
         self.admission.as_ref()?.next()
     }
 
-    fn admit(&mut self, newcomer: Newcomer, rank: Rank) -> Result<bool> {
+    fn admit(&mut self, candidate: JoinCandidate, rank: Rank) -> Result<bool> {
         if let Some(why) = self.processes.irreplaceable_reason(rank) {
-            newcomer.refuse(JoinRefusal::Now(format!("{}: {why}", self.processes.name(rank))));
+            candidate.refuse(JoinRefusal::Now(format!("{}: {why}", self.processes.name(rank))));
             return Ok(false);
         }
         let admission = self.admission.as_ref().context("a job that nobody can join")?;
-        let Some(member) = admission.admit(newcomer, rank)? else { return Ok(false) };
+        let Some(member) = admission.admit(candidate, rank)? else { return Ok(false) };
         self.processes.restart(rank, member).map(|()| true)
     }
 

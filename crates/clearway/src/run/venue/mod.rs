@@ -20,7 +20,7 @@ use clearway_lab::Lab;
 use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
 use clearway_wires::{WireNeeds, WireRequest};
 
-use super::job::{CoordinatedJob, JobCredential, Newcomer};
+use super::job::{CoordinatedJob, JobCredential, JoinCandidate};
 use super::processes::RankProcesses;
 use super::session::Protocol;
 use super::{CompletedParts, VenueKind};
@@ -183,15 +183,15 @@ pub(crate) trait ProcessVenue: Venue {
     }
 
     /// Returns the next process that asks for such a place, if one does.
-    fn newcomer(&mut self) -> Option<Newcomer> {
+    fn candidate(&mut self) -> Option<JoinCandidate> {
         None
     }
 
-    /// Makes `newcomer` the process of `rank`, or turns it away; whether it is that now.
+    /// Makes `candidate` the process of `rank`, or turns it away; whether it is that now.
     ///
     /// # Errors
     /// The system refuses what the job needs.
-    fn admit(&mut self, _newcomer: Newcomer, rank: Rank) -> Result<bool> {
+    fn admit(&mut self, _candidate: JoinCandidate, rank: Rank) -> Result<bool> {
         bail!("rank {rank} gets no other process here; this is a defect of the program")
     }
 

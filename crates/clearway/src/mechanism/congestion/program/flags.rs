@@ -35,17 +35,18 @@ pub(crate) struct ProgramFlags {
         conflicts_with_all = ["congestors", "congestor_class", "intensity", "fabric"]
     )]
     pub(crate) congestor_cmd: Option<String>,
-    /// What the victim's command gives [default: wall].
+    /// Take this figure from the victim's command [default: wall].
     #[arg(long, value_enum, requires = "victim_cmd")]
     pub(crate) victim_figure: Option<FigureFlag>,
-    /// Pairs of one run alone and one beside congestors, at least 6; for each draw [default: 10].
-    #[arg(long, requires = "victim_cmd", value_parser = clap::value_parser!(u32).range(6..=1000))]
+    /// Measure N pairs for each draw, at least 6: one run alone and one beside congestors [default:
+    /// 10].
+    #[arg(long, value_name = "N", requires = "victim_cmd", value_parser = clap::value_parser!(u32).range(6..=1000))]
     pub(crate) pairs: Option<u32>,
-    /// A run that takes longer is ended: alone that is an error, beside congestors it counts as
+    /// End a run that takes longer: alone that is an error, beside congestors it counts as
     /// infinitely slow [default: 5min].
     #[arg(long, requires = "victim_cmd")]
     pub(crate) victim_limit: Option<Time>,
-    /// The largest slowdown that counts as contained [default: 1.1].
+    /// Set the largest slowdown that counts as contained [default: 1.1].
     #[arg(long, requires = "victim_cmd")]
     pub(crate) slowdown_max: Option<f64>,
 }

@@ -45,10 +45,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Flags of the process of a mount.
 #[derive(Debug, Args)]
 pub(crate) struct NodeMountFlags {
-    /// The server.
+    /// Mount this server.
     #[arg(long, value_name = "ADDR:PORT")]
     server: SocketAddrV4,
-    /// Bytes of writes that may wait for the server.
+    /// Set the bytes of writes that may wait for the server.
     #[arg(long)]
     memory: Bytes,
     /// Remove the directory at the end.

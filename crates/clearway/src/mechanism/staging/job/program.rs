@@ -35,10 +35,10 @@ const TASK_DIED: i32 = Signal::SIGPWR as i32;
 /// Flags of the process that holds the program.
 #[derive(Debug, Args)]
 pub(crate) struct HeldProgramFlags {
-    /// The task.
+    /// Name the task.
     #[arg(long, value_name = "PID")]
     task: u32,
-    /// The program and its arguments.
+    /// Run this program with these arguments.
     #[arg(required = true, trailing_var_arg = true)]
     program: Vec<OsString>,
 }

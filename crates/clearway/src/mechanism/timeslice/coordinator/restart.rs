@@ -79,16 +79,16 @@ impl TimesliceCoordinator<'_> {
         run_progress: &mut RunProgress,
         count: &mut RunCounts,
     ) -> Result<bool> {
-        let Some(newcomer) = self.venue.newcomer() else { return Ok(false) };
-        let rank = match run_progress.vacancy(newcomer.wanted(), &|rank| self.name(rank)) {
+        let Some(candidate) = self.venue.candidate() else { return Ok(false) };
+        let rank = match run_progress.vacancy(candidate.wanted(), &|rank| self.name(rank)) {
             Ok(rank) => rank,
             Err(refusal) => {
-                newcomer.refuse(refusal);
+                candidate.refuse(refusal);
                 return Ok(false);
             }
         };
         let name = self.name(rank);
-        if !self.venue.admit(newcomer, rank)? {
+        if !self.venue.admit(candidate, rank)? {
             return Ok(false);
         }
         self.board.move_rank(rank, self.venue.processes().host(rank));
