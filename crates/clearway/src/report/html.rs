@@ -48,7 +48,8 @@ pub(crate) fn render(report: &Report, presenters: &[&dyn Presenter]) -> String {
         &mut page,
         &["<style>", CHART_STYLE, "</style>\n<style>\n", PAGE_STYLE, "</style>\n</head>\n<body>\n"],
     );
-    page.push_str(&header(report));
+    let conclusion = presenters.iter().find_map(|presenter| presenter.conclusion(report));
+    page.push_str(&header(report, conclusion.as_deref()));
     page.push_str("<main>\n");
     for presenter in presenters {
         page.push_str(&presenter.sections(report, &queues));
@@ -214,7 +215,7 @@ fn outcome_look(outcome: RunOutcome) -> (&'static str, &'static str) {
     }
 }
 
-fn header(report: &Report) -> String {
+fn header(report: &Report, conclusion: Option<&str>) -> String {
     let created = report.created.replace('T', " ").replace('Z', " UTC");
     let what = [
         &report.scenario.name,
@@ -223,7 +224,10 @@ fn header(report: &Report) -> String {
         &created,
     ];
     let what = what.iter().map(|part| text(part)).collect::<Vec<_>>().join(" &middot; ");
-    let verdict = report.verdict.as_ref().map_or_else(|| unjudged(report), verdict);
+    let verdict = match &report.verdict {
+        Some(judged) => verdict(judged, conclusion),
+        None => unjudged(report, conclusion),
+    };
     let warned = match report.warnings.len() {
         0 => String::new(),
         1 => "<p class=\"warned\"><a href=\"#warnings\">1 warning</a> limits what this run proves.</p>\n".to_owned(),
@@ -235,25 +239,35 @@ fn header(report: &Report) -> String {
     )
 }
 
-/// Returns what a run without a verdict was about, as its scenario says.
-fn unjudged(report: &Report) -> String {
+/// Returns the heading of a run without a verdict: its conclusion, and what its scenario is about.
+fn unjudged(report: &Report, conclusion: Option<&str>) -> String {
     let about = report
         .parameters
         .iter()
         .find(|parameter| parameter.name == "about" && !parameter.value.is_empty());
-    let about = about.map_or_else(String::new, |about| {
-        format!("<p class=\"sentence\">{}</p>\n", text(&about.value))
+    let about = about.map(|about| about.value.as_str());
+    let (heading, sentence) = match (conclusion, about) {
+        (Some(conclusion), about) => (conclusion, about),
+        (None, about) => (about.unwrap_or(&report.scenario.name), None),
+    };
+    let sentence = sentence.map_or_else(String::new, |sentence| {
+        format!("<p class=\"sentence\">{}</p>\n", text(sentence))
     });
-    format!("<h1>Report</h1>\n{about}")
+    format!("<h1>{}</h1>\n{sentence}", text(&micro(heading)))
 }
 
-fn verdict(verdict: &Verdict) -> String {
+fn verdict(verdict: &Verdict, conclusion: Option<&str>) -> String {
     let (class, sign) = outcome_look(verdict.outcome);
-    let mut out = format!(
-        "<h1 class=\"outcome {class}\"><span class=\"sign\" aria-hidden=\"true\">{sign}</span>{}</h1>\n<p class=\"sentence\">{}</p>\n",
-        verdict.outcome.word(),
-        text(&micro(&verdict.sentence))
-    );
+    let sign = format!("<span class=\"sign\" aria-hidden=\"true\">{sign}</span>");
+    let (word, sentence) = (verdict.outcome.word(), text(&micro(&verdict.sentence)));
+    let heading = match conclusion {
+        Some(conclusion) => format!(
+            "<p class=\"outcome {class}\">{sign}{word}</p>\n<h1>{}</h1>\n",
+            text(&micro(conclusion))
+        ),
+        None => format!("<h1 class=\"outcome {class}\">{sign}{word}</h1>\n"),
+    };
+    let mut out = format!("{heading}<p class=\"sentence\">{sentence}</p>\n");
     if !verdict.parts.is_empty() {
         out.push_str("<ul class=\"parts\">\n");
         for part in &verdict.parts {

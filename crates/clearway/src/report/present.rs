@@ -28,6 +28,12 @@ pub(crate) trait Presenter: Sync {
         Ok(())
     }
 
+    /// Returns the one sentence that says what the run showed, with its deciding figures: the heading
+    /// of the page.
+    fn conclusion(&self, _report: &Report) -> Option<String> {
+        None
+    }
+
     /// Returns the tables for a terminal, line by line, none wider than [`super::terminal::WIDTH`].
     /// Empty tables are left out.
     fn tables(&self, _report: &Report) -> Vec<Vec<String>> {

@@ -7,15 +7,19 @@ mod pages;
 mod sample;
 mod scaling;
 
+use std::collections::BTreeMap;
+
 use clearway_proto::base::{LocalNs, Rank};
 
 use super::BroadcastMechanism;
-use super::figures::{BYTES, LOSS, MODE};
+use super::figures::{BYTES, LOSS, MODE, SECONDS};
 use super::messages::{BroadcastResult, CastTiming};
 use super::outcome::{CastResult, ROOT};
 use super::plan::BroadcastPlan;
+use super::simulated::{FABRIC, RANKS};
 use super::table::{rows, scaling_rows};
-use crate::report::model::{ExtendedReal, Labels, Report};
+use crate::report::model::{ExtendedReal, Figure, Labels, Report};
+use crate::report::numerals::digits;
 use crate::report::present::Presenter;
 use casting::{BroadcastReport, CastProgressSamples, CastRun, CastSymbols};
 
@@ -120,6 +124,10 @@ impl Presenter for BroadcastMechanism {
         report.check_part::<BroadcastReport>()
     }
 
+    fn conclusion(&self, report: &Report) -> Option<String> {
+        conclusion(&report.figures)
+    }
+
     fn tables(&self, report: &Report) -> Vec<Vec<String>> {
         vec![casting_table(report)]
     }
@@ -127,6 +135,40 @@ impl Presenter for BroadcastMechanism {
     fn sections(&self, report: &Report, _queues: &[String]) -> String {
         pages::casting(report) + &scaling::scaling(report)
     }
+}
+
+/// Returns how long the longest of the broadcasts that lost nothing takes by the fastest algorithm, and
+/// how much longer by the next one.
+fn conclusion(figures: &[Figure]) -> Option<String> {
+    let mut casts: BTreeMap<Labels, Vec<(f64, &str)>> = BTreeMap::new();
+    for figure in figures.iter().filter(|figure| figure.name == SECONDS && figure.value.is_finite())
+    {
+        let Some(mode) = figure.label(MODE).filter(|_| figure.label(LOSS) == Some("0")) else {
+            continue;
+        };
+        let mut cast = figure.labels.clone();
+        cast.remove(MODE);
+        casts.entry(cast).or_default().push((figure.value.get(), mode));
+    }
+    for times in casts.values_mut() {
+        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    let best = |times: &[(f64, &str)]| times.first().map_or(0.0, |first| first.0);
+    let (cast, times) = casts.iter().max_by(|a, b| best(a.1).total_cmp(&best(b.1)))?;
+    let &(seconds, mode) = times.first()?;
+    let label = |key: &str, before: &str, behind: &str| {
+        cast.get(key).map_or_else(String::new, |value| format!("{before}{value}{behind}"))
+    };
+    let to = match label(RANKS, " reaches ", " ranks") {
+        ranks if ranks.is_empty() => " reaches all".to_owned(),
+        ranks => ranks + &label(FABRIC, " of ", ""),
+    };
+    let time = digits(ExtendedReal::or_infinite(seconds * 1e3));
+    let next = times.get(1).map_or_else(String::new, |(other, by)| {
+        let times = digits(ExtendedReal::or_infinite(other / seconds));
+        format!("; {by} takes {times} times as long")
+    });
+    Some(format!("{}{to} in {time} ms by {mode}{next}", label(BYTES, "", "")))
 }
 
 /// Returns how long broadcasts took by each mode.
@@ -151,8 +193,6 @@ fn casting_table(report: &Report) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
     use clearway_proto::broadcast::{Algorithm, BroadcastRecord};
 
@@ -216,6 +256,25 @@ mod tests {
             out: Default::default(),
             is_one_clock: true,
         }
+    }
+
+    #[test]
+    fn conclusion__is_of_the_longest_broadcast_without_losses() {
+        let cast = |bytes: &str, loss: &str, mode: &str, seconds| {
+            let figure = Figure::counted(SECONDS, "s", ExtendedReal::finite(seconds), 1, "");
+            let figure = figure.with(BYTES, bytes).with(LOSS, loss).with(MODE, mode);
+            figure.with(RANKS, "64").with(FABRIC, "edr")
+        };
+        let figures = [
+            cast("4 B", "0", "tree", 6e-6),
+            cast("1 MiB", "0", "tree", 1.6e-3),
+            cast("1 MiB", "0", "multicast", 0.4e-3),
+            cast("1 MiB", "0.01", "multicast", 9.0),
+        ];
+        let sentence =
+            "1 MiB reaches 64 ranks of edr in 0.40 ms by multicast; tree takes 4.00 times as long";
+        assert_eq!(conclusion(&figures).as_deref(), Some(sentence));
+        assert_eq!(conclusion(&[]), None);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(crate) const GOODPUT_SHARE: &str = "congestor_goodput_share";
 pub(crate) const ONEWAY_P99: &str = "victim_oneway_p99_us";
 /// What a class got of a busy port, as a fraction; labels queue, class.
 pub(crate) const CLASS_SHARE: &str = "class_share";
+/// What the class is configured to get of it; the same labels.
+pub(crate) const CLASS_SHARE_CONFIGURED: &str = "class_share_configured";
 /// What a program of the user's gave, in `ms` where it is its time; labels queue, victim,
 /// congestor, phase.
 pub(crate) const PROGRAM: &str = "program_figure";

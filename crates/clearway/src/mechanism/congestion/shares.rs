@@ -13,6 +13,7 @@ use clearway_proto::congestion::{Flow, FlowStyle, LinkId, LoadKind, LoadTask};
 use clearway_proto::stats::{Estimate, jain};
 
 use super::evidence;
+use super::names::{CLASS_SHARE, CLASS_SHARE_CONFIGURED};
 use super::windows::{Grid, Windows};
 use crate::mechanism::congestion::SharesSection;
 use crate::mechanism::congestion::phases::{PhasePlan, PhaseResult, PhaseRole, PhaseRunner};
@@ -149,12 +150,12 @@ impl MeasuredShares<'_> {
             let named =
                 |figure: Figure| figure.with(labels::QUEUE, queue).with("class", class.name());
             let source = format!("bootstrap over slices of {}, 95 %", test.slice.0);
-            report.figures.push(named(Figure::estimate("class_share", "", &reached, 1.0, &source)));
+            report.figures.push(named(Figure::estimate(CLASS_SHARE, "", &reached, 1.0, &source)));
             if let Some(configured) = configured {
                 let value = ExtendedReal::finite(configured);
                 let source = "weight over the sum of the sending classes' weights";
                 report.figures.push(named(Figure::counted(
-                    "class_share_configured",
+                    CLASS_SHARE_CONFIGURED,
                     "",
                     value,
                     0,

@@ -39,6 +39,8 @@ pub(super) const RECOVERY_INTERVALS: &str = "recovery_intervals";
 pub(super) const DETECTION: &str = "detection_ms";
 /// The same until the last one did, and so what it had was dealt to others.
 pub(super) const REDISTRIBUTION: &str = "redistribution_ms";
+/// Timeslices that were built; no labels.
+pub(super) const BUILT: &str = "timeslices_built";
 /// Timeslices that living inputs had something for and nobody built; label policy.
 pub(super) const LOST: &str = "timeslices_lost";
 /// Timeslices that were built twice, by decision; label policy.
@@ -48,6 +50,8 @@ const SPEED: &str = "simulation_seconds_per_second";
 
 /// Labels of these figures.
 pub(super) const POLICY: &str = "policy";
+/// The policy of writes in turn that nobody waits for.
+pub(super) const RAW: &str = "raw";
 pub(super) const CAUSE: &str = "cause";
 /// Quantiles that are reported.
 const QUANTILES: [&str; 4] = ["p10", "p50", "p90", "p99"];

@@ -8,7 +8,7 @@ use clearway_proto::stats::Histogram;
 use serde::Serialize;
 
 use super::coordinator::BuildResult;
-use super::figures::{COMPLETION, DUPLICATED, LOST, POLICY, reading};
+use super::figures::{BUILT, COMPLETION, DUPLICATED, LOST, POLICY, reading};
 use super::ledger::{BuilderEntry, LedgerEntry};
 use super::losses::{DropCause, LossRow, by_cause};
 use super::numbers::CompletenessAudit;
@@ -145,7 +145,7 @@ pub(crate) fn write_built(plan: &TimeslicePlan, built: &BuildResult, report: &mu
     };
     let counted = "counted at the end of the run";
     report.figures.extend([
-        figure("timeslices_built", "", reported.timeslices as f64, counted),
+        figure(BUILT, "", reported.timeslices as f64, counted),
         figure(LOST, "", reported.lost as f64, counted),
         figure(DUPLICATED, "", reported.duplicated as f64, counted),
         figure("timeslices_incomplete", "", reported.incomplete as f64, counted),

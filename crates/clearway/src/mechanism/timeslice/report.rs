@@ -10,13 +10,16 @@ use anyhow::Result;
 use clearway_proto::stats::Histogram;
 use clearway_proto::timeslice::{Cause, IntervalRecord, Policy};
 
-use super::figures::{FRACTION, ROTATIONS, figures, rate, reading, rotation, speeds};
+use super::figures::{
+    BUILT, FRACTION, LOST, POLICY, RAW, ROTATIONS, figures, rate, reading, rotation, speeds,
+};
 use super::gantt::Gantt;
 use super::plan::{InitialRings, TimeslicePlan};
 use super::simulated::TimesliceOutcome;
 use super::table::rows;
 use super::{SeedRun, TimesliceBuilding, simulate};
 use crate::report::model::{ExtendedReal, Figure, Report, labels};
+use crate::report::numerals::digits;
 use crate::report::present::Presenter;
 use crate::scenario::Fabric;
 use building::{BuildingGantt, BuildingInterval, BuildingPolicy, BuildingReport};
@@ -140,6 +143,10 @@ impl Presenter for TimesliceBuilding {
         report.check_part::<BuildingReport>()
     }
 
+    fn conclusion(&self, report: &Report) -> Option<String> {
+        conclusion(&report.figures)
+    }
+
     fn tables(&self, report: &Report) -> Vec<Vec<String>> {
         report.part().map(|building| building_table(report, &building)).into_iter().collect()
     }
@@ -159,6 +166,29 @@ impl Presenter for TimesliceBuilding {
     }
 }
 
+/// Returns what part of the achievable rate each policy built, the best one first; of a run of one
+/// policy how many timeslices it built and lost.
+fn conclusion(figures: &[Figure]) -> Option<String> {
+    let named = |name: &'static str| figures.iter().filter(move |figure| figure.name == name);
+    if let Some(built) = named(BUILT).next() {
+        let lost: f64 = named(LOST).map(|figure| figure.value.get()).sum();
+        let lost = if lost == 0.0 { "none".to_owned() } else { lost.to_string() };
+        return Some(format!("{} timeslices are built, lost: {lost}", built.value.get()));
+    }
+    let mut parts: Vec<(&str, ExtendedReal)> = named(FRACTION)
+        .filter_map(|figure| Some((figure.label(POLICY)?, figure.value)))
+        .filter(|(policy, _)| *policy != RAW)
+        .collect();
+    parts.sort_by(|a, b| b.1.get().total_cmp(&a.1.get()));
+    let percent = |value: ExtendedReal| digits(ExtendedReal::or_infinite(100.0 * value.get()));
+    let mut parts = parts.iter();
+    let (policy, part) = parts.next()?;
+    let rest: String =
+        parts.map(|(policy, part)| format!(", {} % under {policy}", percent(*part))).collect();
+    let first = percent(*part);
+    Some(format!("Timeslices reach {first} % of what the network carries under {policy}{rest}"))
+}
+
 /// Returns what each policy carried, and how long timeslices took.
 fn building_table(report: &Report, building: &BuildingReport) -> Vec<String> {
     let policies: Vec<&str> = building.policies.iter().map(|it| it.policy.as_str()).collect();
@@ -174,6 +204,22 @@ mod tests {
     use super::*;
     use crate::report::html::browser;
     use crate::report::terminal::{ColourMode, WIDTH, render};
+
+    #[test]
+    fn conclusion__has_the_best_policy_first_and_counts_what_one_built() {
+        let part = |policy: &str, value| {
+            let figure = Figure::counted(FRACTION, "", ExtendedReal::finite(value), 1, "");
+            figure.with(POLICY, policy)
+        };
+        let compared = [part(RAW, 1.0), part("dfs", 0.9), part("token", 0.985)];
+        let sentence =
+            "Timeslices reach 98.5 % of what the network carries under token, 90.0 % under dfs";
+        assert_eq!(conclusion(&compared).as_deref(), Some(sentence));
+        assert_eq!(conclusion(&compared[..1]), None);
+        let counted = |name, value| Figure::counted(name, "", ExtendedReal::finite(value), 1, "");
+        let built = [counted(BUILT, 4000.0), counted(LOST, 0.0)];
+        assert_eq!(conclusion(&built).as_deref(), Some("4000 timeslices are built, lost: none"));
+    }
 
     #[test]
     fn render__timeslices_have_a_row_for_each_policy_within_eighty_columns() {

@@ -2,6 +2,7 @@
 
 mod charts;
 mod comparison;
+mod conclusion;
 mod heat;
 mod impact;
 pub(super) mod programs;
@@ -16,9 +17,17 @@ use crate::report::model::{Figure, Report};
 use crate::report::present::{Presenter, WorseDirection};
 
 // Marks and shares of classes are one table, which either test fills.
-impl Presenter for ClassShares {}
+impl Presenter for ClassShares {
+    fn conclusion(&self, report: &Report) -> Option<String> {
+        conclusion::shares(report)
+    }
+}
 
 impl Presenter for CongestionTest {
+    fn conclusion(&self, report: &Report) -> Option<String> {
+        conclusion::impact(report)
+    }
+
     fn tables(&self, report: &Report) -> Vec<Vec<String>> {
         vec![
             terminal::impact_table(report),

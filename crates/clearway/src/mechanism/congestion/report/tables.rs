@@ -39,7 +39,7 @@ pub(super) fn impact(report: &Report, queues: &[String]) -> String {
     }
     let head = format!(
         "<tr><th rowspan=\"2\" scope=\"col\">Queue</th><th colspan=\"2\" scope=\"colgroup\">Isolated, {unit}</th><th colspan=\"2\" scope=\"colgroup\">Congested, {unit}</th>\
-         <th colspan=\"2\" scope=\"colgroup\">Times slower (p99), 95 % interval</th><th rowspan=\"2\" scope=\"col\" class=\"n\">Lost</th><th rowspan=\"2\" scope=\"col\" class=\"n\">Load<br>reached</th></tr>\
+         <th colspan=\"2\" scope=\"colgroup\">p99 slowdown [95 % CI]</th><th rowspan=\"2\" scope=\"col\" class=\"n\">Lost</th><th rowspan=\"2\" scope=\"col\" class=\"n\">Load<br>reached</th></tr>\
          <tr><th scope=\"col\" class=\"n\">p50</th><th scope=\"col\" class=\"n\">p99</th><th scope=\"col\" class=\"n\">p50</th><th scope=\"col\" class=\"n\">p99</th>\
          <th scope=\"col\" class=\"n\">factor</th><th scope=\"col\">interval</th></tr>"
     );
@@ -88,7 +88,7 @@ pub(super) fn programs(report: &Report, queues: &[String]) -> String {
         ("Congestor", ""),
         (&*format!("Alone, {of}"), "n"),
         (&*format!("Beside, {of}"), "n"),
-        ("Times slower, 95 % interval", "n"),
+        ("Slowdown [95 % CI]", "n"),
         ("Load reached", "n"),
     ];
     let caption = "Medians over pairs of runs, one alone and one beside congestors; the interval is that of the sign test, which asks nothing of the distribution.";
@@ -165,7 +165,7 @@ pub(super) fn pairs(title: &str, pairs: &[heat::MeasuredPair<'_>]) -> String {
         format!("<tr><th scope=\"row\">{name}</th>{}</tr>\n", cell("times slower", "n", &times))
     };
     let body: String = pairs.iter().map(row).collect();
-    let columns = [("Pair", ""), ("Times slower (p99)", "n")];
+    let columns = [("Pair", ""), ("p99 slowdown", "n")];
     format!(
         "<h3>{title}</h3>\n{}",
         table("cards", "Every pair that was measured.", &head(&columns), &body)

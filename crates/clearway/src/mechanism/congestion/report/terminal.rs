@@ -17,13 +17,13 @@ pub(super) fn impact_table(report: &Report) -> Vec<String> {
             "",
             "isolated",
             "congested",
-            format!("factor of {}", fit(quantile, 7)),
+            format!("{} slowdown", fit(quantile, 7).trim()),
             "lost",
             "load"
         ),
         format!(
             "{:<11}{:>7}{:>8}{:>8}{:>9}{:>8} {:<13}{:>5}{:>10}",
-            "queue", "p50", "p99", "p50", "p99", "times", "95 %", "%", "reached %"
+            "queue", "p50", "p99", "p50", "p99", "times", "[95 % CI]", "%", "reached %"
         ),
     ];
     let mut group = String::new();

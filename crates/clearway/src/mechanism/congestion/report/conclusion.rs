@@ -1,0 +1,170 @@
+//! The headings of the page: the present state and the remedy, in one sentence.
+
+use super::super::names::{CIF, CLASS_SHARE, CLASS_SHARE_CONFIGURED, SLOWDOWN};
+use crate::report::model::{ExtendedReal, Figure, Labels, PartVerdict, Report, RunOutcome, labels};
+use crate::report::numerals::digits;
+
+/// The quantile that decides.
+const DECIDES: &str = "p99";
+/// The largest distance of a share from its promise, as a part of it, that is as promised.
+const AS_PROMISED: f64 = 0.05;
+
+/// Returns how much slower victims become on the judged queues, and which queue contains that; nothing
+/// for a run that supports no judgement.
+pub(super) fn impact(report: &Report) -> Option<String> {
+    let verdict = report.verdict.as_ref().filter(|it| it.outcome != RunOutcome::Invalid)?;
+    let of = |outcome| verdict.parts.iter().filter(move |part| part.outcome == outcome);
+    let worst = |outcome| {
+        let known = of(outcome).filter_map(|part| Some((part, factor(report, &part.labels)?)));
+        known.max_by(|a, b| a.1.get().total_cmp(&b.1.get()))
+    };
+    let name = |part: &PartVerdict, key: &str| part.labels.get(key).cloned().unwrap_or_default();
+    let queues = |part: &PartVerdict| match name(part, labels::QUEUE) {
+        queue if queue.is_empty() => String::new(),
+        queue => format!("With {queue} queues "),
+    };
+    let Some((part, slowdown)) = worst(RunOutcome::Congested) else {
+        let (part, slowdown) = worst(RunOutcome::Contained)?;
+        let (victim, congestor) = (name(part, labels::VICTIM), name(part, labels::CONGESTOR));
+        let sentence =
+            format!("{}{victim} stays fast beside {congestor}: {}", queues(part), times(slowdown));
+        return Some(capital(&sentence));
+    };
+    let (victim, congestor) = (name(part, labels::VICTIM), name(part, labels::CONGESTOR));
+    let state = format!("{}{victim} is {} beside {congestor}", queues(part), times(slowdown));
+    let suffers =
+        |queue: &str| of(RunOutcome::Congested).any(|it| name(it, labels::QUEUE) == queue);
+    let mut remedies = of(RunOutcome::Contained).map(|it| name(it, labels::QUEUE));
+    let remedy = remedies.rfind(|queue| !queue.is_empty() && !suffers(queue));
+    let remedy = remedy.map_or_else(String::new, |queue| format!("; {queue} queues contain it"));
+    Some(capital(&(state + &remedy)))
+}
+
+/// Returns the factor by which the part of `part` became slower.
+fn factor(report: &Report, part: &Labels) -> Option<ExtendedReal> {
+    let is_of = |figure: &&Figure| {
+        (figure.name == SLOWDOWN || figure.name == CIF)
+            && figure.label(labels::QUANTILE).is_none_or(|quantile| quantile == DECIDES)
+            && part.iter().all(|(key, value)| figure.label(key) == Some(value))
+    };
+    report.figures.iter().find(is_of).map(|figure| figure.value)
+}
+
+fn times(slowdown: ExtendedReal) -> String {
+    if slowdown.is_finite() {
+        format!("{} times slower", digits(slowdown))
+    } else {
+        "infinitely slower".to_owned()
+    }
+}
+
+fn capital(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// Returns whether every class gets the share that its queue promises, else the one that is furthest
+/// from it.
+pub(super) fn shares(report: &Report) -> Option<String> {
+    let named = |name: &'static str| report.figures.iter().filter(move |it| it.name == name);
+    let pairs = named(CLASS_SHARE_CONFIGURED).filter_map(|promised| {
+        let reached = named(CLASS_SHARE).find(|it| it.labels == promised.labels)?;
+        Some((promised, promised.value.get(), reached.value.get()))
+    });
+    let distance = |(_, promised, reached): &(_, f64, f64)| (reached / promised - 1.0).abs();
+    let worst = pairs.max_by(|a, b| distance(a).total_cmp(&distance(b)))?;
+    let percent = |part: f64| digits(ExtendedReal::or_infinite(100.0 * part));
+    let (figure, promised, reached) = worst;
+    if distance(&worst) <= AS_PROMISED {
+        let most = percent(distance(&worst));
+        return Some(format!(
+            "Every class gets the share that it is promised, within {most} % of it"
+        ));
+    }
+    let of = |key| figure.label(key).unwrap_or_default();
+    let (class, queue) = (of("class"), of(labels::QUEUE));
+    let sentence = format!(
+        "{class} gets {} % of the link, where {queue} promises {} %",
+        percent(reached),
+        percent(promised)
+    );
+    Some(capital(&sentence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::model::Verdict;
+    use crate::report::sample;
+
+    /// A judged run: each part with its queue, outcome and factor.
+    fn judged(outcome: RunOutcome, parts: &[(&str, RunOutcome, f64)]) -> Report {
+        let mut report = sample::incast_demo();
+        report.figures.clear();
+        let labels_of = |queue: &str| {
+            let all =
+                [(labels::QUEUE, queue), (labels::VICTIM, "ping"), (labels::CONGESTOR, "incast")];
+            all.into_iter()
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect::<Labels>()
+        };
+        for (queue, _, factor) in parts {
+            let figure = Figure::counted(CIF, "x", ExtendedReal::or_infinite(*factor), 1, "");
+            let figure = Figure { labels: labels_of(queue), ..figure };
+            report.figures.push(figure.clone().with(labels::QUANTILE, "p50"));
+            report.figures.last_mut().expect("pushed").value = ExtendedReal::finite(9999.0);
+            report.figures.push(figure.with(labels::QUANTILE, DECIDES));
+        }
+        let part = |(queue, outcome, _): &(&str, RunOutcome, f64)| PartVerdict {
+            labels: labels_of(queue),
+            outcome: *outcome,
+            sentence: String::new(),
+        };
+        let parts = parts.iter().map(part).collect();
+        let (sentence, reasons, rules) = (String::new(), Vec::new(), Vec::new());
+        report.verdict = Some(Verdict { outcome, sentence, reasons, parts, rules });
+        report
+    }
+
+    #[test]
+    fn impact__names_the_worst_queue_and_the_one_that_contains_it() {
+        use RunOutcome::{Congested, Contained, Invalid};
+        let both = [("fifo", Congested, 580.5), ("strict", Contained, 1.02)];
+        let concluded = |outcome, parts: &[_]| impact(&judged(outcome, parts));
+        assert_eq!(
+            concluded(Contained, &both).as_deref(),
+            Some(
+                "With fifo queues ping is 580 times slower beside incast; strict queues contain it"
+            )
+        );
+        assert_eq!(
+            concluded(Congested, &[("fifo", Congested, f64::INFINITY), ("fifo", Contained, 1.0)])
+                .as_deref(),
+            Some("With fifo queues ping is infinitely slower beside incast")
+        );
+        assert_eq!(
+            concluded(Contained, &both[1..]).as_deref(),
+            Some("With strict queues ping stays fast beside incast: 1.02 times slower")
+        );
+        assert_eq!(concluded(Invalid, &both), None);
+    }
+
+    #[test]
+    fn shares__name_the_class_that_is_furthest_from_its_promise() {
+        let mut report = sample::incast_demo();
+        report.figures.clear();
+        for (class, promised, reached) in [("bulk", 0.2, 0.2), ("scavenger", 0.1, 0.098)] {
+            for (name, value) in [(CLASS_SHARE_CONFIGURED, promised), (CLASS_SHARE, reached)] {
+                let figure = Figure::counted(name, "1", ExtendedReal::finite(value), 1, "");
+                report.figures.push(figure.with("class", class).with(labels::QUEUE, "weighted"));
+            }
+        }
+        let promised = "Every class gets the share that it is promised, within 2.00 % of it";
+        assert_eq!(shares(&report).as_deref(), Some(promised));
+        report.figures[1].value = ExtendedReal::finite(0.05);
+        assert_eq!(
+            shares(&report).as_deref(),
+            Some("Bulk gets 5.00 % of the link, where weighted promises 20.0 %")
+        );
+    }
+}
