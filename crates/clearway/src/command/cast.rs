@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use clearway_proto::base::BitsPerSec;
 
-use crate::mechanism::cast::{CastRequest, PORT, cast, receive, serve};
+use crate::mechanism::cast::{CastRequest, ExcludePattern, PORT, cast, receive, serve};
 use crate::policy::PolicyFlags;
 use crate::run::exit::{Exit, UsageError};
 use crate::run::metrics::MetricsAddress;
@@ -78,9 +78,23 @@ pub(crate) struct CastFlags {
     /// Fail the cast unless standard input or --exec gives N bytes. 0 is needed for an empty file.
     #[arg(long, value_name = "N")]
     expect_bytes: Option<u64>,
+    /// Leave out what this pattern matches, and all that is in directories that it matches; may
+    /// stand several times. A pattern without `/` matches names at any depth (`*.o`), one with a
+    /// leading or inner `/` the path below the directory that is cast (`/build`, `docs/*.html`), one
+    /// with a trailing `/` directories only; `**` is any number of directories [default: none].
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<ExcludePattern>,
     /// Compare contents of files, not sizes and times.
     #[arg(long)]
     checksum: bool,
+    /// Remove at each receiver, once everything has arrived there, what the source does not have
+    /// below the directories that are cast; what --exclude matches stays, and nothing is removed
+    /// when something could not be read.
+    #[arg(long)]
+    delete: bool,
+    /// Ask receivers what they lack, print what would be sent to whom, and change nothing.
+    #[arg(long, short = 'n')]
+    dry_run: bool,
     /// Limit what each host sends, in b/s, kb/s, Mb/s or Gb/s (for example 900Mb/s), shared by this
     /// user's casts that have --rate [default: the speed of the sender's interface].
     #[arg(long)]
@@ -121,7 +135,10 @@ pub(super) fn command(flags: &CastFlags) -> Result<Exit> {
             name: flags.name.clone(),
             program: flags.exec.clone(),
             expected: flags.expect_bytes,
+            exclude: flags.exclude.clone(),
             checksum: flags.checksum,
+            delete: flags.delete,
+            dry_run: flags.dry_run,
             rate: flags.rate,
             progress: flags.progress,
             metrics: flags.metrics,

@@ -26,12 +26,13 @@ use std::time::{Duration, SystemTime};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
-use super::message::{HashPolicy, REPORTED_MAX, ReceiverOutcome};
+use super::message::{HashPolicy, REPORTED_MAX, ReceiverOutcome, RemovalTask};
 use super::path::{PathText, RelativePath};
 use super::plan::{
     BLOCK, BlockHash, EntryKind, Inventory, ManifestEntry, NumberRuns, hash_of, length_of, root_of,
 };
 use super::record::{ObjectPart, ObjectParts};
+use super::removal::{self, RemovedNames};
 use super::target::{FoundKind, TargetDirectory, TemporaryFile, reason, set_times};
 
 /// Small files that wait for one synchronisation of their file system, each with an open
@@ -99,6 +100,8 @@ pub(super) struct Assembly {
     taken: Arc<AtomicU64>,
     written: u64,
     buffer: Vec<u8>,
+    /// What is removed when everything is there.
+    pub(super) removal: Option<RemovalTask>,
 }
 
 impl Assembly {
@@ -120,6 +123,7 @@ impl Assembly {
             taken,
             written: 0,
             buffer,
+            removal: None,
         }
     }
 
@@ -220,7 +224,8 @@ impl Assembly {
         let whole = self.target.whole(&entry.path).map_err(why)?;
         let begun = self.target.begun(&entry.path).map_err(why)?;
         let mut unfinished = begun.map(|begun| begun.file);
-        if let Some(file) = &unfinished {
+        let only_looks = self.target.only_looks();
+        if let Some(file) = unfinished.as_ref().filter(|_| !only_looks) {
             file.set_len(size).map_err(why)?;
         }
         let before = whole.as_ref().map(mark).transpose().map_err(why)?;
@@ -244,7 +249,7 @@ impl Assembly {
         if unfinished.is_none() && is_long && !is_foreign && copies.len() == hashes.len() {
             return Ok(PartialFile { have, in_place: before });
         }
-        if unfinished.is_none() && copies.is_empty() {
+        if only_looks || unfinished.is_none() && copies.is_empty() {
             return Ok(PartialFile { have, in_place: None });
         }
         if unfinished.is_none() {
@@ -536,6 +541,10 @@ impl Assembly {
 
     /// Ends the assembly when all has been cast: what remains is done, and reported.
     pub(super) fn finish(&mut self) -> ReceiverOutcome {
+        if self.target.only_looks() {
+            let removed = self.remove();
+            return self.outcome(removed);
+        }
         if let Some(open) = self.open.take() {
             self.fail(open.number, "it did not end".to_owned());
         }
@@ -558,6 +567,7 @@ impl Assembly {
             }
         }
         self.sweep();
+        let removed = self.remove();
         for number in (0..self.entries.len() as u32).rev() {
             let entry = &self.entries[number as usize];
             let is_directory = entry.kind == EntryKind::Directory && entry.path.split().is_some();
@@ -567,6 +577,25 @@ impl Assembly {
             }
         }
         self.target.restore();
+        self.outcome(removed)
+    }
+
+    /// Removes what the source does not have, if that is wanted and everything is there.
+    fn remove(&mut self) -> RemovedNames {
+        let Some(task) = self.removal.take() else { return RemovedNames::default() };
+        let is_wrong = |state: &EntryProgress| {
+            matches!(state, EntryProgress::Failed(_) | EntryProgress::Unsent)
+        };
+        if self.states.iter().any(is_wrong) {
+            let note = "nothing was removed, because not everything arrived".to_owned();
+            self.target.notes.push(note);
+            return RemovedNames::default();
+        }
+        removal::remove(&mut self.target, &task, &self.entries)
+    }
+
+    /// Returns how the files are.
+    fn outcome(&mut self, removed: RemovedNames) -> ReceiverOutcome {
         let files =
             self.states.iter().filter(|state| matches!(state, EntryProgress::Done)).count() as u64;
         let failed = || {
@@ -577,14 +606,17 @@ impl Assembly {
                 _ => None,
             })
         };
-        let why = failed().take(REPORTED_MAX).collect();
-        let failed = failed().count() as u64;
+        let (count, extras) = (removed.count, removed.extras);
+        let why = failed().chain(removed.why.iter().cloned()).take(REPORTED_MAX).collect();
+        let failed = failed().count() as u64 + removed.failed;
         ReceiverOutcome {
             written: self.written,
             files,
             failed,
             why,
             notes: std::mem::take(&mut self.target.notes),
+            removed: count,
+            extras,
         }
     }
 
@@ -620,7 +652,7 @@ impl Assembly {
     }
 
     /// Returns what tells the target from other directories of its machine.
-    pub(super) fn place(&self) -> io::Result<(u64, u64)> {
+    pub(super) fn place(&self) -> io::Result<Option<(u64, u64)>> {
         self.target.place()
     }
 

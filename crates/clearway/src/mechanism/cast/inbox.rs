@@ -133,6 +133,7 @@ mod tests {
 
     use super::*;
     use crate::mechanism::cast::link::{MessageSender, answer, call};
+    use crate::mechanism::cast::message::ExtrasPolicy;
     use crate::mechanism::cast::outbox::{SendQueue, SharedMessage};
 
     const SECRET: &[u8] = b"sixteen bytes at least";
@@ -161,8 +162,11 @@ mod tests {
         assert!(matches!(inbox.next(), Ok(Some(ToReceiver::Survey))));
         let error = inbox.next().expect_err("nothing more comes");
         assert_eq!(error.to_string(), "the sender has said nothing for 30 s");
-        speaker.send(&ToReceiver::Finish).expect("said");
-        assert!(matches!(inbox.next(), Ok(Some(ToReceiver::Finish))), "it may go on");
+        speaker.send(&ToReceiver::Finish(ExtrasPolicy::Keep)).expect("said");
+        assert!(
+            matches!(inbox.next(), Ok(Some(ToReceiver::Finish(ExtrasPolicy::Keep)))),
+            "it may go on"
+        );
     }
 
     #[test]
@@ -174,10 +178,13 @@ mod tests {
             thread::yield_now();
         }
         outbox
-            .put(&SharedMessage::from_message(&ToReceiver::Finish).expect("a letter"))
+            .put(
+                &SharedMessage::from_message(&ToReceiver::Finish(ExtrasPolicy::Keep))
+                    .expect("a letter"),
+            )
             .expect("said");
         assert!(
-            matches!(inbox.next(), Ok(Some(ToReceiver::Finish))),
+            matches!(inbox.next(), Ok(Some(ToReceiver::Finish(ExtrasPolicy::Keep)))),
             "nothing else was to be read"
         );
     }

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 /// A cast of this form. The longest message: 4096 entries with the longest paths would be 50 MiB,
 /// as they are in practice some 0.5.
 const PROTOCOL: HandshakeLabels =
-    HandshakeLabels { magic: *b"clearway cast 3\n", message_max: 64 << 20 };
+    HandshakeLabels { magic: *b"clearway cast 4\n", message_max: 64 << 20 };
 
 /// The direction from here.
 pub(super) struct MessageSender(door::SealedSender);
@@ -79,7 +79,7 @@ fn sentence(error: DoorError, gone: &'static str, silent: &'static str) -> anyho
         DoorError::Unheard(cause) => anyhow!(cause).context(gone),
         DoorError::Unspoken(cause) => anyhow!(cause).context(silent),
         DoorError::OtherProtocol => anyhow!(
-            "what came is not `clearway cast 3`: put the same version of this program on all hosts"
+            "what came is not `clearway cast 4`: put the same version of this program on all hosts"
         )
         .context(silent),
         other => anyhow!(other),
@@ -173,14 +173,17 @@ mod tests {
     }
 
     #[test]
-    fn answer__a_stranger_is_no_sender() {
-        let (mut a, b) = UnixStream::pair().expect("a pair");
-        a.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
-        let error = answer(ends(b), b"sixteen bytes at least").err().expect("refused");
-        let said = format!("{error:#}");
-        assert!(
-            said.starts_with("no sender of a cast calls: what came is not `clearway cast 3`"),
-            "{said}"
-        );
+    fn answer__a_stranger_and_an_older_sender_are_refused() {
+        let older = [&b"clearway cast 3\n"[..], &[0; 64]].concat();
+        for hello in [&b"GET / HTTP/1.1\r\n\r\n"[..], &older] {
+            let (mut a, b) = UnixStream::pair().expect("a pair");
+            a.write_all(hello).expect("sent");
+            let error = answer(ends(b), b"sixteen bytes at least").err().expect("refused");
+            let said = format!("{error:#}");
+            assert!(
+                said.starts_with("no sender of a cast calls: what came is not `clearway cast 4`"),
+                "{said}"
+            );
+        }
     }
 }

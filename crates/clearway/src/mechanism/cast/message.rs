@@ -5,11 +5,13 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use clearway_proto::base::Class;
 use serde::{Deserialize, Serialize};
 
-use super::path::PathText;
+use super::path::{PathText, RelativePath};
 use super::plan::{Inventory, ManifestEntry, NumberRuns};
 
 /// Failures that a receiver tells with their reasons; of more only the number.
 pub(super) const REPORTED_MAX: usize = 20;
+/// Names that a receiver tells which it would remove; of more only the number.
+pub(super) const EXTRAS_MAX: usize = 4096;
 /// Entries, or hashes of blocks, in one message.
 pub(super) const CHUNK: usize = 4096;
 
@@ -37,7 +39,7 @@ pub(super) enum ToReceiver {
     /// [`FromReceiver::Lacks`] for what you have a part of, and [`FromReceiver::Compared`].
     Resume,
     /// All has been cast: bring it to an end, and answer with [`FromReceiver::Outcome`].
-    Finish,
+    Finish(ExtrasPolicy),
     /// There is nothing more to do.
     Leave,
     /// It has nothing to say, and is there.
@@ -53,6 +55,39 @@ pub(super) struct CastTask {
     pub(super) into: Option<PathText>,
     /// Whether files are the same whose sizes and times are.
     pub(super) check: HashPolicy,
+    /// What may be done to the target.
+    pub(super) access: TargetAccess,
+    /// What is removed at the end, if the sender then says so.
+    pub(super) removal: Option<RemovalTask>,
+}
+
+/// What a receiver removes when it has everything: names below the directories that are cast, but
+/// for those that are cast themselves.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct RemovalTask {
+    /// The directories.
+    pub(super) below: Vec<RelativePath>,
+    /// Patterns of names below each of them that stay, as people write them.
+    pub(super) exclude: Vec<String>,
+    /// What the source has and does not cast.
+    pub(super) kept: Vec<RelativePath>,
+}
+
+/// What becomes of names at a receiver that the source does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum ExtrasPolicy {
+    Keep,
+    /// They are removed as the task says, if all the rest is as it must be.
+    Remove,
+}
+
+/// What a cast may do to the directory of a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum TargetAccess {
+    /// Make what is cast.
+    Change,
+    /// See what is there, and change nothing: no directory, no permission, no unfinished file.
+    Look,
 }
 
 /// How a receiver finds out what it has.
@@ -121,8 +156,9 @@ pub(super) enum FromReceiver {
         has: Inventory,
         /// Why entries failed, some of them.
         why: Vec<(u32, String)>,
-        /// What tells the target from other directories of its machine: device and number.
-        place: (u64, u64),
+        /// What tells the target from other directories of its machine: device and number; none
+        /// when it is not there and shall not be made.
+        place: Option<(u64, u64)>,
     },
     /// What it lacks of a file of which it has a part.
     Lacks { file: u32, runs: NumberRuns },
@@ -155,4 +191,16 @@ pub(super) struct ReceiverOutcome {
     pub(super) why: Vec<(PathText, String)>,
     /// What else somebody should know, a sentence each.
     pub(super) notes: Vec<String>,
+    /// Names that were removed.
+    pub(super) removed: u64,
+    /// Those that would be, where nothing is changed.
+    pub(super) extras: ExtraNames,
+}
+
+/// Names at a receiver that the source does not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ExtraNames {
+    pub(super) count: u64,
+    /// Some of them.
+    pub(super) paths: Vec<PathText>,
 }

@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clearway_proto::broadcast::BroadcastRecord;
 use clearway_proto::wire::Counters;
 
-use super::message::ReceiverOutcome;
+use super::message::{ReceiverOutcome, TargetAccess};
 use super::peers::CastReceiver;
+use super::progress::size;
 use super::summary::ReceiverState;
 use crate::run::metrics::{MetricLabels, MetricSheet, MetricSource, MetricTitle, MetricUnit};
 
@@ -175,10 +176,30 @@ impl MetricSource for CastMetrics {
 pub(super) struct ReceiverFigures {
     /// Bytes that were taken.
     pub(super) taken: Arc<AtomicU64>,
+    /// Nothing may be changed.
+    looks: AtomicBool,
     outcome: Mutex<Option<ReceiverOutcome>>,
 }
 
 impl ReceiverFigures {
+    /// Notes what the cast may do to the target.
+    pub(super) fn begin(&self, access: TargetAccess) {
+        self.looks.store(access == TargetAccess::Look, Ordering::Relaxed);
+    }
+
+    /// Returns how it ended, for a person; or that it did not.
+    pub(super) fn sentence(&self) -> String {
+        let bytes = size(self.taken.load(Ordering::Relaxed));
+        match &*self.outcome.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => format!("broken off, {bytes}"),
+            Some(_) if self.looks.load(Ordering::Relaxed) => "nothing changed, dry run".to_owned(),
+            Some(ReceiverOutcome { files, failed, removed, .. }) => {
+                let how = if *failed == 0 { "complete" } else { "incomplete" };
+                format!("{how}, {bytes}, files {files}, removed {removed}, failed {failed}")
+            }
+        }
+    }
+
     /// Notes how it ended.
     pub(super) fn end(&self, outcome: &ReceiverOutcome) {
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome.clone());

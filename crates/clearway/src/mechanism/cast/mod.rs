@@ -23,6 +23,7 @@
 
 mod assembly;
 mod blame;
+mod exclusion;
 mod feeder;
 mod inbox;
 mod link;
@@ -34,12 +35,14 @@ mod outbox;
 mod path;
 mod peers;
 mod plan;
+mod preview;
 mod progress;
 mod rate_share;
 mod receiver;
 mod receiver_list;
 mod record;
 mod remote_receivers;
+mod removal;
 mod sender;
 mod serve;
 mod source;
@@ -63,9 +66,9 @@ use crate::run::metrics::{MetricsAddress, MetricsListener};
 use crate::run::{json_text, print};
 use clearway_wires::hexadecimal::bytes_of;
 use membership::ROOT;
-use message::{CastTask, HashPolicy};
+use message::{CastTask, HashPolicy, RemovalTask, TargetAccess};
 use metrics::{CastMetrics, ReceiverFigures};
-use path::PathText;
+use path::{PathText, RelativePath};
 use peers::{Connector, ExpectedReceiver, ReceiverConnection};
 use progress::{ProgressLine, ProgressMode};
 use receiver::Destination;
@@ -74,6 +77,7 @@ use sender::CastOptions;
 use source::{CastSource, StreamSource};
 use summary::CastSummary;
 
+pub(crate) use exclusion::ExcludePattern;
 pub(crate) use serve::{PORT, serve};
 
 /// What `clearway cast` is asked for.
@@ -96,8 +100,14 @@ pub(crate) struct CastRequest {
     pub(crate) program: Option<String>,
     /// The length that a stream shall have.
     pub(crate) expected: Option<u64>,
+    /// What is not cast.
+    pub(crate) exclude: Vec<ExcludePattern>,
     /// Compare contents, not times.
     pub(crate) checksum: bool,
+    /// Remove at receivers what the source does not have.
+    pub(crate) delete: bool,
+    /// Say what receivers lack, and cast nothing.
+    pub(crate) dry_run: bool,
     /// The most that one host sends.
     pub(crate) rate: Option<BitsPerSec>,
     pub(crate) progress: bool,
@@ -135,6 +145,10 @@ pub(crate) fn cast(request: &CastRequest) -> Result<Exit> {
     receiver_list::check_directories(&hosts, request.into.as_deref()).map_err(usage)?;
     let listener = MetricsListener::bind(request.metrics)?;
     let source = source(request)?;
+    let lacks_directory = hosts.iter().any(|host| host.into.is_none()) && request.into.is_none();
+    if lacks_directory && contact == ContactMode::Ssh {
+        refuse_removal(request, &source)?;
+    }
     let interrupt = Interrupt::listen()?;
     let (secret, contacts) = match &request.key {
         Some(key) => {
@@ -174,6 +188,17 @@ fn served(
 fn source(request: &CastRequest) -> Result<CastSource> {
     let refuse = |sentence: &str| Err(UsageError::new(sentence).into());
     if request.is_stream() {
+        if !request.exclude.is_empty() {
+            return refuse("--exclude is for files and directories; a stream has no names in it");
+        }
+        if request.delete {
+            return refuse("--delete is for directories; a stream has no names in it");
+        }
+        if request.dry_run {
+            return refuse(
+                "--dry-run is for files and directories; a stream can be read only once",
+            );
+        }
         let stream = StreamSource { program: request.program.clone(), bytes: request.expected };
         return CastSource::stream(request.name.as_deref().unwrap_or(STREAM), stream)
             .map_err(|error| UsageError::from_error(&error).into());
@@ -192,7 +217,23 @@ fn source(request: &CastRequest) -> Result<CastSource> {
             "--name is for what comes on standard input, or from --exec; files and directories keep their names",
         );
     }
-    CastSource::survey(&request.paths)
+    exclusion::check_size(request.exclude.iter().map(ExcludePattern::text))
+        .map_err(UsageError::new)?;
+    let source = CastSource::survey(&request.paths, request.exclude.clone())?;
+    if request.delete && source.removal().is_none() {
+        return refuse("--delete removes below directories that are cast, and none is cast");
+    }
+    Ok(source)
+}
+
+/// Refuses to remove what is in a directory that nobody has named.
+fn refuse_removal(request: &CastRequest, source: &CastSource) -> Result<()> {
+    let is_whole = |task: RemovalTask| task.below.contains(&RelativePath::default());
+    if request.delete && source.removal().is_some_and(is_whole) {
+        let sentence = "--delete would remove what else is in the home or working directory; name a directory with --into";
+        return Err(UsageError::new(sentence).into());
+    }
+    Ok(())
 }
 
 impl CastRequest {
@@ -214,6 +255,8 @@ fn order(
 ) -> CastOptions {
     let into = request.into.as_ref().map(|into| PathText(into.clone().into_bytes()));
     let check = if request.checksum { HashPolicy::Contents } else { HashPolicy::Times };
+    let removal = source.removal().filter(|_| request.delete);
+    let access = if request.dry_run { TargetAccess::Look } else { TargetAccess::Change };
     let display = ProgressLine::new(if request.progress {
         ProgressMode::Shown
     } else {
@@ -224,7 +267,7 @@ fn order(
     CastOptions {
         source,
         contacts,
-        task: CastTask { number: 0, into, check },
+        task: CastTask { number: 0, into, check, access, removal },
         secret,
         rate: request.rate.into_iter().chain(ceiling).min(),
         grant,
@@ -282,6 +325,9 @@ fn across_job(request: &CastRequest) -> Result<Exit> {
 fn send_to_job(site: &CoordinatedJob, request: &CastRequest) -> Result<Exit> {
     let listener = MetricsListener::bind(request.metrics)?;
     let source = source(request)?;
+    if request.into.is_none() {
+        refuse_removal(request, &source)?;
+    }
     let secret = site.secret()?.into_bytes();
     let each_rank = request.into.as_ref().is_some_and(|into| into.contains("%r"));
     let firsts: Vec<_> = site.hosts().into_iter().map(|ranks| ranks[..1].to_vec()).collect();

@@ -36,11 +36,13 @@ pub(super) struct TemporaryNames {
     key: [u8; KEY],
 }
 
+/// Those of this process, once something was to be written.
+static KEPT: OnceLock<TemporaryNames> = OnceLock::new();
+
 impl TemporaryNames {
     /// Creates names with the key of this user, or without a private place with one of this
     /// process.
     pub(super) fn open() -> Self {
-        static KEPT: OnceLock<TemporaryNames> = OnceLock::new();
         *KEPT.get_or_init(|| {
             let kept =
                 if cfg!(test) { None } else { place().and_then(|place| key_in(&place).ok()) };
@@ -48,6 +50,14 @@ impl TemporaryNames {
             // there.
             Self { key: kept.or_else(|| keys::random().ok()).unwrap_or_default() }
         })
+    }
+
+    /// Creates names with the key of this user if there is one, and makes none: else they are those
+    /// of no file.
+    pub(super) fn look() -> Self {
+        let kept = || place().and_then(|place| read(&place.join(FILE)).ok());
+        let key = || kept().or_else(|| keys::random().ok()).unwrap_or_default();
+        KEPT.get().copied().unwrap_or_else(|| Self { key: key() })
     }
 
     /// Returns the name of the file `name` in the directory with the number `directory`, while it

@@ -19,12 +19,13 @@ use clearway_runtime::wake_signal::WakeSignal;
 
 use super::link::{MessageReceiver, MessageSender, call};
 use super::message::{
-    CastTask, FromReceiver, MemberAddress, REPORTED_MAX, ReceiverOutcome, ToReceiver,
+    CastTask, EXTRAS_MAX, FromReceiver, MemberAddress, REPORTED_MAX, ReceiverOutcome, ToReceiver,
 };
 use super::metrics::CastMetrics;
 use super::outbox::{SendQueue, SharedMessage};
 use super::path::PathText;
 use super::plan::{Inventory, NumberRuns};
+use super::preview::MissingSum;
 use crate::run::interrupt::Interrupt;
 
 /// How often a wait looks whether the user wants an end: hardly to be noticed by a person.
@@ -91,6 +92,8 @@ pub(super) struct CastReceiver {
     pub(super) target: Option<(u64, u64)>,
     pub(super) lacks: BTreeMap<u32, NumberRuns>,
     pub(super) has_compared: bool,
+    /// What it would be sent, where nothing is.
+    pub(super) missing: Option<MissingSum>,
     /// It lacks something that is cast.
     pub(super) lacks_some: bool,
     /// Its rank in the broadcast, if it takes part.
@@ -155,7 +158,7 @@ impl CastReceiver {
             FromReceiver::Has { has, mut why, place } => {
                 why.truncate(REPORTED_MAX);
                 why.iter_mut().for_each(|(_, why)| *why = tamed(why));
-                (self.has, self.why, self.target) = (Some(has), why, Some(place));
+                (self.has, self.why, self.target) = (Some(has), why, place);
             }
             FromReceiver::Lacks { file, runs } => {
                 self.lacks.insert(file, runs);
@@ -171,6 +174,9 @@ impl CastReceiver {
                     path.0.truncate(SENTENCE_MAX);
                     *why = tamed(why);
                 }
+                let extras = &mut outcome.extras.paths;
+                extras.truncate(EXTRAS_MAX);
+                extras.iter_mut().for_each(|path| path.0.truncate(SENTENCE_MAX));
                 outcome.notes.truncate(REPORTED_MAX);
                 outcome.notes.iter_mut().for_each(|note| *note = tamed(note));
                 self.outcome = Some(outcome);
@@ -235,6 +241,7 @@ impl CastReceivers {
                 target: None,
                 lacks: BTreeMap::new(),
                 has_compared: false,
+                missing: None,
                 lacks_some: false,
                 rank: None,
                 place: None,
@@ -481,7 +488,7 @@ mod tests {
 
     use super::*;
     use crate::mechanism::cast::link::answer;
-    use crate::mechanism::cast::message::HashPolicy;
+    use crate::mechanism::cast::message::{HashPolicy, TargetAccess};
 
     const SECRET: &[u8] = b"sixteen bytes at least";
 
@@ -504,7 +511,13 @@ mod tests {
                 connect: Connector::Once(Box::new(connect)),
             }
         };
-        let task = CastTask { number: 0, into: None, check: HashPolicy::Times };
+        let task = CastTask {
+            number: 0,
+            into: None,
+            check: HashPolicy::Times,
+            access: TargetAccess::Change,
+            removal: None,
+        };
         let interrupt = Interrupt::listen().expect("signals");
         CastReceivers::call(
             streams.iter().map(contact).collect(),
@@ -617,7 +630,7 @@ mod tests {
             let message = FromReceiver::Has {
                 has: Inventory::default(),
                 why: vec![(0, why.clone()); 4],
-                place: (0, 0),
+                place: Some((0, 0)),
             };
             link.0.send(&message).is_ok()
         };

@@ -128,6 +128,21 @@ pub(super) enum MissingBlocks {
     Everything,
 }
 
+impl MissingBlocks {
+    /// Returns how many bytes leave of `entry`; `None` when it does not come, or is no file of known
+    /// length.
+    pub(super) fn bytes(&self, entry: &ManifestEntry) -> Option<u64> {
+        match (&entry.kind, self) {
+            (EntryKind::File { size, .. }, Self::Everything) => Some(*size),
+            (EntryKind::File { size, .. }, Self::Blocks(lacking)) => {
+                let blocks = (0..).zip(lacking).filter(|(_, lacks)| **lacks);
+                Some(blocks.map(|(block, _)| length_of(block, *size)).sum())
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What somebody lacks, of each entry.
 #[derive(Clone, Debug)]
 pub(super) struct MissingOfAll {
@@ -190,16 +205,8 @@ impl MissingOfAll {
 
     /// Returns how many bytes leave, of files of known length.
     pub(super) fn bytes(&self, entries: &[ManifestEntry]) -> u64 {
-        let of = |(entry, need): (&ManifestEntry, &MissingBlocks)| match (&entry.kind, need) {
-            (EntryKind::File { size, .. }, MissingBlocks::Everything) => *size,
-            (EntryKind::File { size, .. }, MissingBlocks::Blocks(lacking)) => (0..)
-                .zip(lacking)
-                .filter(|(_, lacks)| **lacks)
-                .map(|(block, _)| length_of(block, *size))
-                .sum(),
-            _ => 0,
-        };
-        entries.iter().zip(&self.needs).map(of).sum()
+        let of = |(entry, need): (&ManifestEntry, &MissingBlocks)| need.bytes(entry);
+        entries.iter().zip(&self.needs).filter_map(of).sum()
     }
 }
 

@@ -33,7 +33,9 @@ use super::assembly::Assembly;
 use super::inbox::{PartialMessage, SenderMessages, SilenceCount, TICK};
 use super::link::{MessageReceiver, MessageSender};
 use super::membership::{MemberEnd, MemberPort, PLACES, place_of};
-use super::message::{CastTask, FromReceiver, ReceiverOutcome, ToReceiver};
+use super::message::{
+    CastTask, ExtrasPolicy, FromReceiver, ReceiverOutcome, RemovalTask, ToReceiver,
+};
 use super::metrics::ReceiverFigures;
 use super::path::RelativePath;
 use super::plan::{BlockHash, ENTRIES_MAX, ManifestEntry};
@@ -74,7 +76,8 @@ pub(super) fn receive(
     let inbox = SenderMessages::start(listener, TICK)?;
     let host = host_name()?;
     speaker.send(&FromReceiver::Here { host: host.clone(), boot: network()?, reached })?;
-    let mut session = ReceiverSession { status: StatusSender::start(speaker)?, inbox, host };
+    let mut session =
+        ReceiverSession { status: StatusSender::start(speaker)?, inbox, host, removal: None };
     match session.work(secret, destination, figures) {
         Ok(()) => Ok(()),
         Err(error) => {
@@ -106,6 +109,8 @@ struct ReceiverSession {
     status: StatusSender,
     inbox: SenderMessages,
     host: String,
+    /// What may be removed at the end.
+    removal: Option<RemovalTask>,
 }
 
 /// Sends messages to the sender, and keep-alives while the receiver is busy.
@@ -149,10 +154,12 @@ impl ReceiverSession {
         figures: &ReceiverFigures,
     ) -> Result<()> {
         let Some(ToReceiver::Task(task)) = self.inbox.next()? else { return Ok(()) };
+        figures.begin(task.access);
         let target = self.target(&task, destination)?;
         let Some(entries) = self.entries()? else { return Ok(()) };
         let taken = Arc::clone(&figures.taken);
         let mut assembly = Assembly::new(target, entries, taken.clone());
+        self.removal = task.removal;
         let has = assembly.survey(task.check);
         let place = assembly.place().context("the target")?;
         self.status.send(&FromReceiver::Has { has, why: assembly.failures(), place })?;
@@ -180,7 +187,9 @@ impl ReceiverSession {
                     let (over, after) = ReceivingHost::run(self, assembly, &taken, end)?;
                     assembly = after;
                     match over {
-                        BroadcastEnd::Cast => self.finish(&mut assembly, figures)?,
+                        BroadcastEnd::Cast(extras) => {
+                            self.finish(&mut assembly, extras, figures)?
+                        }
                         BroadcastEnd::Gone => {
                             assembly.appear();
                             return Ok(());
@@ -194,7 +203,7 @@ impl ReceiverSession {
                     }
                 }
                 ToReceiver::Resume => self.resume(&mut assembly)?,
-                ToReceiver::Finish => self.finish(&mut assembly, figures)?,
+                ToReceiver::Finish(extras) => self.finish(&mut assembly, extras, figures)?,
                 ToReceiver::Leave => return Ok(()),
                 ToReceiver::Alive => {}
                 ToReceiver::Task(_) | ToReceiver::Entries(_) | ToReceiver::Survey => {
@@ -212,7 +221,8 @@ impl ReceiverSession {
         match destination {
             Destination::Anywhere => {
                 let into = into.unwrap_or_else(|| b".".to_vec());
-                TargetDirectory::open(Path::new(std::ffi::OsStr::from_bytes(&into)))
+                let into = Path::new(std::ffi::OsStr::from_bytes(&into));
+                TargetDirectory::open_for(into, task.access)
             }
             Destination::Beneath(root) => {
                 let into = String::from_utf8(into.unwrap_or_default())
@@ -221,7 +231,7 @@ impl ReceiverSession {
                 let below = below.with_context(|| {
                     format!("`{into}` is not below the directory that `clearway cast serve` has; say `sub/directory`")
                 })?;
-                TargetDirectory::beneath(root, &below)
+                TargetDirectory::beneath(root, &below, task.access)
             }
         }
     }
@@ -283,7 +293,13 @@ impl ReceiverSession {
         self.status.send(&FromReceiver::Compared)
     }
 
-    fn finish(&mut self, assembly: &mut Assembly, figures: &ReceiverFigures) -> Result<()> {
+    fn finish(
+        &mut self,
+        assembly: &mut Assembly,
+        extras: ExtrasPolicy,
+        figures: &ReceiverFigures,
+    ) -> Result<()> {
+        assembly.removal = self.removal.take().filter(|_| extras == ExtrasPolicy::Remove);
         let outcome: ReceiverOutcome = assembly.finish();
         figures.end(&outcome);
         self.status.send(&FromReceiver::Outcome(outcome))
@@ -313,7 +329,7 @@ fn expand(pattern: &[u8], host: &str, number: &str) -> Vec<u8> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BroadcastEnd {
     /// The sender says that all was cast.
-    Cast,
+    Cast(ExtrasPolicy),
     /// The sender is gone.
     Gone,
     /// The others went on without this one.
@@ -482,7 +498,9 @@ impl progress::EngineHost<BroadcastNode> for ReceivingHost<'_> {
         loop {
             match self.session.inbox.waiting() {
                 PartialMessage::Nothing => break,
-                PartialMessage::Message(ToReceiver::Finish) => self.over = Some(BroadcastEnd::Cast),
+                PartialMessage::Message(ToReceiver::Finish(extras)) => {
+                    self.over = Some(BroadcastEnd::Cast(extras))
+                }
                 PartialMessage::Message(ToReceiver::Resume) => {
                     self.over = Some(BroadcastEnd::Parked);
                     break;

@@ -24,11 +24,14 @@ use clearway_runtime::{keys, progress};
 use super::blame::Blame;
 use super::feeder::{Feeder, FeederOutput};
 use super::membership::{MemberEnd, MemberPort, PLACES, ROOT, group, place_of};
-use super::message::{BroadcastMembership, CHUNK, CastTask, MemberNetwork, ToReceiver};
+use super::message::{
+    BroadcastMembership, CHUNK, CastTask, ExtrasPolicy, MemberNetwork, TargetAccess, ToReceiver,
+};
 use super::metrics::CastMetrics;
 use super::outbox::SharedMessage;
 use super::peers::{CastReceiver, CastReceivers, ExpectedReceiver};
 use super::plan::{BlockHash, MissingOfAll};
+use super::preview;
 use super::progress::ProgressLine;
 use super::rate_share::RateShare;
 use super::receiver::network;
@@ -80,6 +83,14 @@ pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSumma
     survey(&mut peers, &source, &mut display)?;
     part_twins(&mut peers);
     let known = compare(&mut peers, &source, &mut display)?;
+    if task.access == TargetAccess::Look {
+        let files = preview::note_missing(&mut peers, &source);
+        finish(&mut peers, extras(&source, &[]), &mut display)?;
+        peers.leave()?;
+        display.end();
+        let summary = CastSummary::new(&source, peers.all, Vec::new(), (begun, 0), None);
+        return Ok(summary.planned(files).removing(task.removal.as_ref()).granted(grant));
+    }
     let mut course = CastCourse::default();
     let class = grant.as_ref().map_or(Class::Bulk, |grant| grant.granted);
     let options = SeatOptions { session, secret: &secret, rate, class, metrics: &metrics };
@@ -92,7 +103,8 @@ pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSumma
     display.end();
     let CastCourse { unsent, bytes, slowest } = course;
     let slowest = slowest.filter(|_| peers.all.len() > 1);
-    Ok(CastSummary::new(&source, peers.all, unsent, (begun, bytes), slowest).granted(grant))
+    let summary = CastSummary::new(&source, peers.all, unsent, (begun, bytes), slowest);
+    Ok(summary.removing(task.removal.as_ref()).granted(grant))
 }
 
 /// What seats are made with.
@@ -153,10 +165,29 @@ impl CastCourse {
                 (self.bytes, self.slowest) = (bytes, last.map(|peer| peer.name.clone()));
             }
         }
-        peers.send_to(&|peer| !peer.is_parked && peer.outcome.is_none(), &ToReceiver::Finish)?;
-        let has_ended = |peer: &CastReceiver| peer.is_parked || peer.outcome.is_some();
-        peers.gather(&has_ended, &mut |all| display.show(all, None))
+        finish(peers, extras(source, &self.unsent), display)
     }
+}
+
+/// Returns what becomes of other names at receivers: nobody knows what a directory lacks that was
+/// not read.
+fn extras(source: &CastSource, unsent: &[SkippedPath]) -> ExtrasPolicy {
+    match (&source.unread[..], unsent) {
+        ([], []) => ExtrasPolicy::Remove,
+        _ => ExtrasPolicy::Keep,
+    }
+}
+
+/// Asks those that are not parked how it ended, and waits for that.
+fn finish(
+    peers: &mut CastReceivers,
+    extras: ExtrasPolicy,
+    display: &mut ProgressLine,
+) -> Result<()> {
+    let message = ToReceiver::Finish(extras);
+    peers.send_to(&|peer| !peer.is_parked && peer.outcome.is_none(), &message)?;
+    let has_ended = |peer: &CastReceiver| peer.is_parked || peer.outcome.is_some();
+    peers.gather(&has_ended, &mut |all| display.show(all, None))
 }
 
 /// Returns what receivers lack that have not ended.

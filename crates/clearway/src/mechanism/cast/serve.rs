@@ -7,10 +7,11 @@
 //!     and the oldest makes room for who comes next.
 //! I2. Nothing is written outside the directory that was given.
 
-use std::net::SocketAddrV4;
+use std::io::{Write, stderr};
+use std::net::{IpAddr, SocketAddrV4};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use clearway_runtime::door::{AcceptedPeer, KeyedListener, Limits};
@@ -20,6 +21,7 @@ use super::link::admit;
 use super::metrics::ServeMetrics;
 use super::receiver::{Destination, receive};
 use super::target::TargetDirectory;
+use crate::report::model::rfc3339;
 use crate::run::job::tune;
 use crate::run::key_file::key;
 use crate::run::metrics::{MetricsAddress, MetricsListener};
@@ -70,9 +72,17 @@ pub(crate) fn serve(
     door.serve(move |peer| {
         let from = peer.from();
         if let Err(error) = receive_from(peer, &secret, &destination, &figures) {
-            eprintln!("{}: {}", from.ip(), escaped(&format!("{error:#}")));
+            log(from.ip(), &format!("{error:#}"));
         }
     })
+}
+
+/// Writes a line of what a peer did, with the time.
+fn log(from: IpAddr, line: &str) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let line = format!("{} {from}: {}\n", rfc3339(now.as_secs()), escaped(line));
+    // A cast does not fail because nobody reads this.
+    let _ = stderr().write_all(line.as_bytes());
 }
 
 fn receive_from(
@@ -81,6 +91,7 @@ fn receive_from(
     destination: &Destination,
     metrics: &ServeMetrics,
 ) -> Result<()> {
+    let (from, begun) = (peer.from().ip(), Instant::now());
     tune(peer.stream()).context("a connection that notices the end of its host")?;
     let admitted = admit(peer, secret);
     let Ok(Some((speaker, listener, _stay))) = admitted else {
@@ -88,7 +99,10 @@ fn receive_from(
         return admitted.map(drop);
     };
     let figures = metrics.begin();
+    log(from, "a cast begins");
     let outcome = receive((speaker, listener), secret, destination, None, &figures);
     metrics.end(&figures);
+    let took = begun.elapsed().as_secs_f64();
+    log(from, &format!("the cast ends: {}, in {took:.2} s", figures.sentence()));
     outcome
 }

@@ -28,13 +28,15 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use nix::unistd::{Whence, lseek};
-use rustix::fs::Dir;
+use rustix::fs::{Dir, FileType};
 
+use super::exclusion::{ExcludePattern, NameKind, is_excluded, is_name_excluded};
+use super::message::RemovalTask;
 use super::path::{PathText, RelativePath, is_unfinished};
 use super::plan::{
     BLOCK, BlockHash, ENTRIES_MAX, EntryKind, ManifestEntry, Modified, hash_of, length_of,
 };
-use super::target::reason;
+use super::target::{kind_of, reason};
 
 /// What a file system counts in (`stat(2)`).
 const SECTOR: u64 = 512;
@@ -55,6 +57,13 @@ pub(super) struct CastSource {
     pub(super) unread: Vec<SkippedPath>,
     /// Where a stream comes from.
     pub(super) stream: StreamSource,
+    exclude: Vec<ExcludePattern>,
+    /// Names that a pattern excludes; what is in a directory of these is not counted.
+    pub(super) excluded: usize,
+    /// Directories at receivers that get what is in a directory here.
+    roots: Vec<RelativePath>,
+    /// What is here and is not cast, as it would be called at receivers.
+    left_out: Vec<RelativePath>,
     /// Files with several names, and what has attributes that do not travel.
     linked: usize,
     attributed: usize,
@@ -104,13 +113,13 @@ impl FileIdentity {
 pub(super) type SkippedPath = (String, String);
 
 impl CastSource {
-    /// Surveys everything at `paths`.
+    /// Surveys everything at `paths` that no pattern of `exclude` matches.
     ///
     /// # Errors
     /// One sentence: what is not there, or would be at one place twice; or there is nothing that
     /// can be read.
-    pub(super) fn survey(paths: &[PathBuf]) -> Result<Self> {
-        let mut source = Self::default();
+    pub(super) fn survey(paths: &[PathBuf], exclude: Vec<ExcludePattern>) -> Result<Self> {
+        let mut source = Self { exclude, ..Self::default() };
         for path in paths {
             source.add_argument(path)?;
         }
@@ -152,6 +161,14 @@ impl CastSource {
         Ok(Self { entries: vec![entry], origins: vec![nowhere], stream, ..Self::default() })
     }
 
+    /// Returns what receivers remove to have nothing else below the directories of this source;
+    /// `None` when there is no directory.
+    pub(super) fn removal(&self) -> Option<RemovalTask> {
+        let exclude = self.exclude.iter().map(|pattern| pattern.text().to_owned()).collect();
+        let (below, kept) = (self.roots.clone(), self.left_out.clone());
+        (!below.is_empty()).then_some(RemovalTask { below, exclude, kept })
+    }
+
     /// Returns whether it can be read only once.
     pub(super) fn is_stream(&self) -> bool {
         self.entries.iter().any(|entry| entry.kind == EntryKind::Stream)
@@ -177,10 +194,15 @@ impl CastSource {
                 shown(path)
             );
         }
+        let kind = NameKind::from_directory(found.is_dir());
         let is_contents = found.is_dir() && (ends_with_slash || path.file_name().is_none());
         let below = match path.file_name() {
             _ if is_contents => RelativePath::default(),
             None => bail!("{} has no name", shown(path)),
+            Some(name) if is_name_excluded(&self.exclude, name, kind) => {
+                self.excluded += 1;
+                return Ok(());
+            }
             Some(name) => {
                 let below = RelativePath::default().join(name.as_bytes());
                 below.with_context(|| format!("{} has a name that cannot be cast", shown(path)))?
@@ -209,6 +231,7 @@ impl CastSource {
         {
             return Ok(Err(error));
         }
+        self.roots.push(below.clone());
         Ok(self.add_inside(&below, (base, Path::new("")), directory.as_fd()))
     }
 
@@ -254,7 +277,7 @@ impl CastSource {
                 for one in listed {
                     match one {
                         Ok(one) if matches!(one.file_name().to_bytes(), b"." | b"..") => {}
-                        Ok(one) => names.push(one.file_name().to_owned()),
+                        Ok(one) => names.push((one.file_name().to_owned(), one.file_type())),
                         Err(error) => {
                             self.miss(&self.bases[base].path.join(path), &error.into());
                             break;
@@ -263,10 +286,14 @@ impl CastSource {
                 }
             }
         }
-        names.sort();
-        for name in names {
+        names.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (name, listed) in names {
             let name = OsStr::from_bytes(name.as_bytes());
             let inside = path.join(name);
+            let found = fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW);
+            if self.leaves_out(&inside, found.as_ref().ok(), listed) {
+                continue;
+            }
             if is_unfinished(name.as_bytes()) {
                 let shown = shown(&self.bases[base].path.join(inside));
                 self.notes.push(format!(
@@ -274,10 +301,7 @@ impl CastSource {
                 ));
                 continue;
             }
-            match (
-                fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW),
-                below.join(name.as_bytes()),
-            ) {
+            match (found, below.join(name.as_bytes())) {
                 (Ok(found), Some(below)) => self.add(below, (base, inside), directory, &found)?,
                 // It went before it was listed.
                 (Err(Errno::ENOENT), _) => {}
@@ -289,6 +313,18 @@ impl CastSource {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether a pattern excludes what is at `path` below its base: it was `found` there,
+    /// or cannot be looked at and was `listed`.
+    fn leaves_out(&mut self, path: &Path, found: Option<&FileStat>, listed: FileType) -> bool {
+        let is_directory = match found {
+            Some(found) => kind_of(found) == SFlag::S_IFDIR,
+            None => listed == FileType::Directory,
+        };
+        let is_out = is_excluded(&self.exclude, path, NameKind::from_directory(is_directory));
+        self.excluded += usize::from(is_out);
+        is_out
     }
 
     /// Says that what is at `path` cannot be cast.
@@ -313,7 +349,7 @@ impl CastSource {
     ) -> Result<()> {
         let path = self.bases[at.0].path.join(&at.1);
         let name = at.1.file_name().unwrap_or_default();
-        let kind = match SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits()) {
+        let kind = match kind_of(found) {
             SFlag::S_IFREG => {
                 let size = found.st_size.unsigned_abs();
                 EntryKind::File { size, sparse: found.st_blocks.unsigned_abs() * SECTOR < size }
@@ -331,6 +367,7 @@ impl CastSource {
                     "{} is left out: it is no file, directory or link",
                     shown(&path)
                 ));
+                self.left_out.push(below);
                 return Ok(());
             }
         };

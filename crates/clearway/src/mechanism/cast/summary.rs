@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::message::REPORTED_MAX;
+use super::message::{ExtraNames, REPORTED_MAX, RemovalTask};
 use super::peers::CastReceiver;
+use super::preview::{CastPlan, MissingSum};
 use super::progress::size;
 use super::source::{CastSource, SkippedPath};
 use crate::policy::Grant;
@@ -26,6 +27,8 @@ pub(super) struct CastSummary {
     receivers: Vec<ReceiverRow>,
     /// What could not be read or changed meanwhile, and why.
     unsent: Vec<SkippedPath>,
+    /// Names that `--exclude` left out.
+    excluded: usize,
     /// What was left out.
     notes: Vec<String>,
     /// The receiver for which the others waited most of the time.
@@ -33,6 +36,9 @@ pub(super) struct CastSummary {
     /// The class that the policy of the site granted, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<Grant>,
+    /// What would be cast, where nothing was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dry_run: Option<CastPlan>,
     /// All that there was to cast could not be read to its end.
     #[serde(skip)]
     is_nothing_sent: bool,
@@ -48,6 +54,14 @@ struct ReceiverRow {
     files: u64,
     seconds: f64,
     failed: u64,
+    /// Names that were removed.
+    removed: u64,
+    /// Those that would be, where nothing was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extras: Option<ExtraNames>,
+    /// What it would be sent, where nothing was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<MissingSum>,
     /// Why, of some.
     why: Vec<String>,
 }
@@ -59,6 +73,8 @@ pub(super) enum ReceiverState {
     Complete,
     /// It had everything.
     Unchanged,
+    /// It would be sent something, and nothing is cast.
+    Differs,
     /// Something failed.
     Incomplete,
     /// It refused what was asked of it before anything was cast.
@@ -75,7 +91,7 @@ impl ReceiverState {
     pub(super) fn from_end(peer: &CastReceiver) -> Option<Self> {
         match (&peer.lost, &peer.outcome) {
             (None, Some(outcome)) if outcome.failed > 0 => Some(Self::Incomplete),
-            (None, Some(outcome)) if outcome.files > 0 => Some(Self::Complete),
+            (None, Some(outcome)) if outcome.files + outcome.removed > 0 => Some(Self::Complete),
             (None, Some(_)) => Some(Self::Unchanged),
             (None, None) => None,
             (Some(_), _) if peer.has_refused => Some(Self::Refused),
@@ -83,10 +99,15 @@ impl ReceiverState {
         }
     }
 
+    const fn is_whole(self) -> bool {
+        matches!(self, Self::Complete | Self::Unchanged)
+    }
+
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Complete => "complete",
             Self::Unchanged => "unchanged",
+            Self::Differs => "differs",
             Self::Incomplete => "incomplete",
             Self::Refused => "refused",
             Self::Lost => "lost",
@@ -116,9 +137,11 @@ impl CastSummary {
             seconds: begun.elapsed().as_secs_f64(),
             receivers,
             unsent: source.unread.iter().cloned().chain(unsent).collect(),
+            excluded: source.excluded,
             notes: source.notes.clone(),
             slowest,
             policy: None,
+            dry_run: None,
         }
     }
 
@@ -127,11 +150,22 @@ impl CastSummary {
         Self { policy, ..self }
     }
 
-    /// Returns whether all have everything.
+    /// Returns the summary with a note when nothing was removed though there was this `task`.
+    pub(super) fn removing(mut self, task: Option<&RemovalTask>) -> Self {
+        if task.is_some() && !self.unsent.is_empty() {
+            self.notes.push("nothing was removed, because not everything could be read".to_owned());
+        }
+        self
+    }
+
+    /// Returns the summary of a cast that would send this, and did not.
+    pub(super) fn planned(self, plan: CastPlan) -> Self {
+        Self { dry_run: Some(plan), ..self }
+    }
+
+    /// Returns whether all have everything, or would have.
     pub(super) fn is_complete(&self) -> bool {
-        let whole = |row: &ReceiverRow| {
-            matches!(row.state, ReceiverState::Complete | ReceiverState::Unchanged)
-        };
+        let whole = |row: &ReceiverRow| row.state.is_whole() || row.state == ReceiverState::Differs;
         self.unsent.is_empty() && self.receivers.iter().all(whole)
     }
 
@@ -142,13 +176,18 @@ impl CastSummary {
             self.receivers.iter().map(|row| row.host.len()).max().unwrap_or_default().max(8);
         text.push_str(&format!(
             "{:width$}  {:10}  {:>11}  {:>9}\n",
-            "receiver", "state", "written", "took"
+            "receiver",
+            "state",
+            if self.dry_run.is_some() { "missing" } else { "written" },
+            "took"
         ));
         for row in &self.receivers {
             let took = format!("{:.2} s", row.seconds);
-            let (state, written) = (row.state.word(), size(row.written));
+            let (state, written) =
+                (row.state.word(), size(row.missing.map_or(row.written, |missing| missing.bytes)));
             text.push_str(&format!("{:width$}  {state:10}  {written:>11}  {took:>9}\n", row.host));
             row.why.iter().for_each(|why| text.push_str(&format!("{:width$}  {why}\n", "")));
+            row.removals(&mut text, width);
             let more = row.failed.saturating_sub(REPORTED_MAX as u64);
             if more > 0 && row.state == ReceiverState::Incomplete {
                 text.push_str(&format!("{:width$}  and {more} more\n", ""));
@@ -156,25 +195,31 @@ impl CastSummary {
         }
         let unsent = self.unsent.iter().map(|(path, why)| format!("not sent: {path}: {why}"));
         list(&mut text, unsent, "not sent");
+        if self.excluded > 0 {
+            text.push_str(&format!("left out by --exclude: {}\n", self.excluded));
+        }
         list(&mut text, self.notes.iter().cloned(), "left out");
+        let of = self.receivers.len();
+        if let Some(plan) = &self.dry_run {
+            text.push_str(&plan.lines(of));
+        }
         if let Some(slowest) = &self.slowest {
             text.push_str(&format!("the others waited for {slowest} most of the time\n"));
         }
         if let Some(grant) = &self.policy {
             text.push_str(&format!("{}\n", grant.sentence()));
         }
-        let whole = self
-            .receivers
-            .iter()
-            .filter(|row| matches!(row.state, ReceiverState::Complete | ReceiverState::Unchanged))
-            .count();
-        let of = self.receivers.len();
+        let whole = self.receivers.iter().filter(|row| row.state.is_whole()).count();
         let rate = size((self.cast as f64 / self.seconds.max(0.001)) as u64);
         let cast = size(self.cast);
         if self.is_nothing_sent {
             text.push_str(&format!(
                 "0 of {of} have it; receivers keep the file that they had under this name\n"
             ));
+            return text;
+        }
+        if let Some(plan) = &self.dry_run {
+            text.push_str(&format!("{whole} of {of} have everything; {}", plan.sentence()));
             return text;
         }
         let everything = match self.unsent.len() {
@@ -200,6 +245,21 @@ fn list(text: &mut String, lines: impl ExactSizeIterator<Item = String>, name: &
 }
 
 impl ReceiverRow {
+    /// Adds to `text` what was removed, or would be.
+    fn removals(&self, text: &mut String, width: usize) {
+        if self.removed > 0 {
+            text.push_str(&format!("{:width$}  removed: {}\n", "", self.removed));
+        }
+        let Some(ExtraNames { count, paths }) = &self.extras else { return };
+        for path in paths.iter().take(REPORTED_MAX) {
+            text.push_str(&format!("{:width$}  would be removed: {path}\n", ""));
+        }
+        let more = count.saturating_sub(REPORTED_MAX as u64);
+        if more > 0 {
+            text.push_str(&format!("{:width$}  would be removed: {more} more\n", ""));
+        }
+    }
+
     fn new(source: &CastSource, peer: CastReceiver, begun: Instant) -> Self {
         let seconds = peer.ended.map_or(0.0, |ended| ended.duration_since(begun).as_secs_f64());
         let at_first = peer.why.iter().filter_map(|(number, why)| {
@@ -207,6 +267,13 @@ impl ReceiverRow {
             Some(format!("{}: {why}", entry.path))
         });
         let state = ReceiverState::from_end(&peer);
+        let missing = peer.missing;
+        let extras = peer.outcome.as_ref().map_or(0, |outcome| outcome.extras.count);
+        let lacks_some = missing.is_some_and(|missing| missing.files + extras > 0);
+        let state = state.map(|state| match state {
+            ReceiverState::Unchanged if lacks_some => ReceiverState::Differs,
+            other => other,
+        });
         let host = peer.name;
         let outcome = match (peer.lost, peer.outcome) {
             (None, Some(outcome)) => outcome,
@@ -220,6 +287,9 @@ impl ReceiverRow {
                     files: 0,
                     seconds,
                     failed: 0,
+                    removed: 0,
+                    extras: None,
+                    missing,
                     why,
                 };
             }
@@ -234,6 +304,9 @@ impl ReceiverRow {
             files: outcome.files,
             seconds,
             failed: outcome.failed,
+            removed: outcome.removed,
+            extras: missing.map(|_| outcome.extras),
+            missing,
             why,
         }
     }

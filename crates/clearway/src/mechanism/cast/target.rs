@@ -35,6 +35,8 @@ use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, geteuid, symlinkat, syncfs, unlinkat};
 use rustix::fs::Dir;
 
+use super::exclusion::NameKind;
+use super::message::TargetAccess;
 use super::naming::TemporaryNames;
 use super::path::{RelativePath, is_unfinished};
 use super::plan::Modified;
@@ -60,7 +62,9 @@ const NOTES_MAX: usize = 20;
 
 /// An open directory.
 pub(super) struct TargetDirectory {
-    root: OwnedFd,
+    /// None where it is not there, and shall not be made.
+    root: Option<OwnedFd>,
+    access: TargetAccess,
     naming: TemporaryNames,
     /// What somebody should know, a sentence each.
     pub(super) notes: Vec<String>,
@@ -69,6 +73,15 @@ pub(super) struct TargetDirectory {
     /// Directories of this user without the permission to write, which they have until the end, and
     /// what they had.
     opened: Vec<(RelativePath, Mode)>,
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ListedName {
+    pub(super) name: Vec<u8>,
+    pub(super) kind: NameKind,
+    /// Another file system begins there.
+    pub(super) is_mounted: bool,
 }
 
 /// What stands at a path.
@@ -101,6 +114,10 @@ pub(super) enum FoundKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MissingParents {
     Walk,
+    /// And the last one is one that this user writes to.
+    Write,
+    /// Nor are those opened that this user has no right to walk.
+    Look,
     /// With these permissions.
     Make(Mode),
 }
@@ -111,37 +128,62 @@ impl TargetDirectory {
     /// # Errors
     /// One sentence, if it cannot be.
     pub(super) fn open(path: &Path) -> Result<Self> {
+        Self::open_for(path, TargetAccess::Change)
+    }
+
+    /// Opens the directory at `path`, which is made if it is not there and may be.
+    ///
+    /// # Errors
+    /// One sentence, if it cannot be.
+    pub(super) fn open_for(path: &Path, access: TargetAccess) -> Result<Self> {
         if path.metadata().is_ok_and(|found| !found.is_dir()) {
             bail!("{} is a file; a directory is needed", path.display());
         }
-        std::fs::create_dir_all(path)
-            .with_context(|| format!("{} cannot be made", path.display()))?;
-        let root =
-            File::open(path).with_context(|| format!("{} cannot be opened", path.display()))?;
-        Ok(Self {
-            root: root.into(),
-            naming: TemporaryNames::open(),
-            notes: Vec::new(),
-            near: None,
-            opened: Vec::new(),
-        })
+        if access == TargetAccess::Change {
+            std::fs::create_dir_all(path)
+                .with_context(|| format!("{} cannot be made", path.display()))?;
+        }
+        let root = match File::open(path) {
+            Err(error) if is_absent(&error, access) => None,
+            other => {
+                Some(other.with_context(|| format!("{} cannot be opened", path.display()))?.into())
+            }
+        };
+        let naming = match access {
+            TargetAccess::Change => TemporaryNames::open(),
+            TargetAccess::Look => TemporaryNames::look(),
+        };
+        Ok(Self { root, access, naming, notes: Vec::new(), near: None, opened: Vec::new() })
     }
 
     /// Opens the directory at `inner` below `path`, reached without leaving that.
     ///
     /// # Errors
     /// One sentence, if it cannot be.
-    pub(super) fn beneath(path: &Path, inner: &RelativePath) -> Result<Self> {
-        let mut outer = Self::open(path)?;
+    pub(super) fn beneath(path: &Path, inner: &RelativePath, access: TargetAccess) -> Result<Self> {
+        let mut outer = Self::open_for(path, access)?;
         let root = outer
             .directory(inner, MissingParents::Make(USUAL))
             .and_then(|directory| directory.try_clone_to_owned());
-        let root = root
-            .map_err(|why| anyhow::anyhow!("{inner} below {}: {}", path.display(), reason(&why)))?;
+        let root = match root {
+            Err(error) if is_absent(&error, access) => None,
+            Err(why) => bail!("{inner} below {}: {}", path.display(), reason(&why)),
+            Ok(root) => Some(root),
+        };
         outer.restore();
         outer.near = None;
         outer.root = root;
         Ok(outer)
+    }
+
+    /// Returns whether nothing may be changed.
+    pub(super) fn only_looks(&self) -> bool {
+        self.access == TargetAccess::Look
+    }
+
+    /// Returns the open directory itself.
+    fn root(&self) -> io::Result<&OwnedFd> {
+        self.root.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Returns the open directory at `path`.
@@ -150,11 +192,12 @@ impl TargetDirectory {
         path: &RelativePath,
         way: MissingParents,
     ) -> io::Result<BorrowedFd<'_>> {
+        let way = if self.only_looks() { MissingParents::Look } else { way };
         if self.near.as_ref().is_none_or(|(near, _)| near != path) {
             // Paths come in an order in which each is near the one before.
             let (walked, mut at) = match self.near.take() {
                 Some((near, at)) if path.is_below(&near) => (near.names().count(), at),
-                _ => (0, self.root.try_clone()?),
+                _ => (0, self.root()?.try_clone()?),
             };
             let names: Vec<&OsStr> = path.names().collect();
             for count in walked..names.len() {
@@ -166,8 +209,9 @@ impl TargetDirectory {
             }
             self.near = Some((path.clone(), at));
         }
-        let near = self.near.as_ref().map_or(self.root.as_fd(), |(_, near)| near.as_fd());
-        if matches!(way, MissingParents::Make(_)) {
+        let (_, near) = self.near.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let near = near.as_fd();
+        if matches!(way, MissingParents::Make(_) | MissingParents::Write) {
             open_up(near, || path.clone(), &mut self.opened)?;
         }
         Ok(near)
@@ -223,7 +267,8 @@ impl TargetDirectory {
     /// Opens the unfinished file of `path` that this user has begun, if there is one. It is nobody
     /// else's as long as it is open.
     pub(super) fn begun(&mut self, path: &RelativePath) -> io::Result<Option<TemporaryFile>> {
-        let naming = self.naming;
+        let (naming, only_looks) = (self.naming, self.only_looks());
+        let access = if only_looks { OFlag::O_RDONLY } else { OFlag::O_RDWR };
         let (parent, name) = match self.parent(path, MissingParents::Walk) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
@@ -233,9 +278,10 @@ impl TargetDirectory {
         // more.
         for attempt in (0..ATTEMPTS).flat_map(|attempt| [attempt; 2]) {
             let name = naming.name(directory, &name, attempt);
-            let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+            let flags = access | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
             let file = match openat(parent, name.as_os_str(), flags, Mode::empty()) {
                 Err(Errno::ENOENT) => return Ok(None),
+                Err(Errno::EACCES) if only_looks => return Ok(None),
                 Err(Errno::EACCES) => {
                     let found = fstatat(parent, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW);
                     if !found.is_ok_and(|found| is_own(&found)) {
@@ -252,7 +298,9 @@ impl TargetDirectory {
             if !is_own(&fstat(&file)?) {
                 continue;
             }
-            lock(&file)?;
+            if !only_looks {
+                lock(&file)?;
+            }
             if is_at(parent, &name, &file) {
                 return Ok(Some(TemporaryFile { file, name }));
             }
@@ -350,10 +398,50 @@ impl TargetDirectory {
         }
     }
 
+    /// Returns all names in the directory at `path`.
+    pub(super) fn list(&mut self, path: &RelativePath) -> io::Result<Vec<ListedName>> {
+        let directory = self.directory(path, MissingParents::Walk)?;
+        let device = fstat(directory)?.st_dev;
+        let mut names = Vec::new();
+        for one in Dir::read_from(directory)? {
+            let one = one?;
+            let name = one.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            match fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Err(Errno::ENOENT) => {}
+                found => {
+                    let found = found?;
+                    names.push(ListedName {
+                        name: name.to_bytes().to_vec(),
+                        kind: NameKind::from_directory(kind_of(&found) == SFlag::S_IFDIR),
+                        is_mounted: found.st_dev != device,
+                    });
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    /// Removes the name at `path`: a directory that is empty but for what this user has not
+    /// finished, or what is none.
+    pub(super) fn remove(&mut self, path: &RelativePath, kind: NameKind) -> io::Result<()> {
+        let flag = match kind {
+            NameKind::Other => UnlinkatFlags::NoRemoveDir,
+            NameKind::Directory => {
+                self.sweep(path, None, &mut std::iter::empty());
+                UnlinkatFlags::RemoveDir
+            }
+        };
+        let (parent, name) = self.parent(path, MissingParents::Write)?;
+        Ok(unlinkat(parent, name.as_os_str(), flag)?)
+    }
+
     /// Returns what tells its directory from others of the machine.
-    pub(super) fn place(&self) -> io::Result<(u64, u64)> {
-        let found = fstat(&self.root)?;
-        Ok((found.st_dev, found.st_ino))
+    pub(super) fn place(&self) -> io::Result<Option<(u64, u64)>> {
+        let found = self.root.as_ref().map(fstat).transpose()?;
+        Ok(found.map(|found| (found.st_dev, found.st_ino)))
     }
 
     /// Removes what this user began in the directory at `path` and no cast is writing; but for
@@ -387,6 +475,9 @@ impl TargetDirectory {
 
     /// Gives the file at `path` the permissions `mode`.
     pub(super) fn permit(&mut self, path: &RelativePath, mode: u32) -> io::Result<()> {
+        if self.only_looks() {
+            return Ok(());
+        }
         let (parent, name) = self.parent(path, MissingParents::Walk)?;
         let mode = Mode::from_bits_truncate(mode);
         Ok(fchmodat(parent, name.as_os_str(), mode, FchmodatFlags::NoFollowSymlink)?)
@@ -419,9 +510,13 @@ impl TargetDirectory {
         Err(io::Error::other(BUSY))
     }
 
-    /// Makes a directory at `path`, that may have been there.
+    /// Makes a directory at `path`, that may have been there; or sees that it could be made.
     pub(super) fn make(&mut self, path: &RelativePath) -> io::Result<()> {
-        self.directory(path, MissingParents::Make(PRIVATE)).map(drop)
+        let access = self.access;
+        match self.directory(path, MissingParents::Make(PRIVATE)) {
+            Err(error) if is_absent(&error, access) => Ok(()),
+            other => other.map(drop),
+        }
     }
 
     /// Gives the directory at `path` what it shall have in the end.
@@ -449,7 +544,7 @@ impl TargetDirectory {
 
     /// Returns when everything written so far would survive the end of the machine.
     pub(super) fn sync(&self) -> io::Result<()> {
-        Ok(syncfs(&self.root)?)
+        Ok(syncfs(self.root()?)?)
     }
 }
 
@@ -457,6 +552,11 @@ impl Drop for TargetDirectory {
     fn drop(&mut self) {
         self.restore();
     }
+}
+
+/// Returns whether `error` only says that something is not there that shall not be made.
+fn is_absent(error: &io::Error, access: TargetAccess) -> bool {
+    access == TargetAccess::Look && error.kind() == io::ErrorKind::NotFound
 }
 
 /// Opens the directory `name` in `at`, which is at `path`.
@@ -479,7 +579,7 @@ fn enter(
     }
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let inner = match openat(at, name, flags, Mode::empty()) {
-        Err(Errno::EACCES) => {
+        Err(Errno::EACCES) if way != MissingParents::Look => {
             let found = fstatat(at, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
             if kind_of(&found) != SFlag::S_IFDIR || found.st_uid != geteuid().as_raw() {
                 return Err(Errno::EACCES.into());
@@ -554,7 +654,8 @@ fn is_left(directory: BorrowedFd<'_>, name: &OsStr, before: Option<SystemTime>) 
     }
 }
 
-fn kind_of(found: &FileStat) -> SFlag {
+/// Returns whether something is a file, a directory, a link or something else.
+pub(super) fn kind_of(found: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits())
 }
 

@@ -1,0 +1,85 @@
+//! What a cast would send to whom: for `--dry-run`, and without sending it.
+
+use serde::Serialize;
+
+use super::message::REPORTED_MAX;
+use super::path::RelativePath;
+use super::peers::CastReceivers;
+use super::plan::MissingOfAll;
+use super::progress::size;
+use super::source::CastSource;
+
+/// What one receiver would be sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct MissingSum {
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+}
+
+/// A file that would be cast.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct PlannedFile {
+    path: RelativePath,
+    /// Bytes that would leave, once for all.
+    bytes: u64,
+    /// Receivers that lack some of it.
+    receivers: usize,
+}
+
+/// What would be cast.
+#[derive(Debug, Serialize)]
+pub(super) struct CastPlan {
+    /// Bytes that would leave, once for all.
+    bytes: u64,
+    files: Vec<PlannedFile>,
+}
+
+/// Notes what each receiver lacks, and returns what they lack together.
+pub(super) fn note_missing(peers: &mut CastReceivers, source: &CastSource) -> CastPlan {
+    let entries = &source.entries;
+    let mut union = MissingOfAll::from_entries(entries);
+    let mut wanting = vec![0; entries.len()];
+    for peer in peers.here() {
+        let has = peer.has.take().unwrap_or_default();
+        let mut own = MissingOfAll::from_entries(entries);
+        own.add(&has, &peer.lacks);
+        union.add(&has, &peer.lacks);
+        let mut missing = MissingSum::default();
+        for (number, entry) in entries.iter().enumerate() {
+            if let Some(bytes) = own.need(number).bytes(entry) {
+                missing = MissingSum { files: missing.files + 1, bytes: missing.bytes + bytes };
+                wanting[number] += 1;
+            }
+        }
+        peer.missing = Some(missing);
+    }
+    let planned = entries.iter().enumerate().filter_map(|(number, entry)| {
+        let bytes = union.need(number).bytes(entry)?;
+        Some(PlannedFile { path: entry.path.clone(), bytes, receivers: wanting[number] })
+    });
+    CastPlan { files: planned.collect(), bytes: union.bytes(entries) }
+}
+
+impl CastPlan {
+    /// Returns the files for a person, one a line, and a line of what would be cast to some `of`
+    /// receivers.
+    pub(super) fn lines(&self, of: usize) -> String {
+        let mut text = String::new();
+        for PlannedFile { path, bytes, receivers } in self.files.iter().take(REPORTED_MAX) {
+            let bytes = size(*bytes);
+            text.push_str(&format!("would be sent: {path}: {bytes}, to {receivers} of {of}\n"));
+        }
+        let more = self.files.len().saturating_sub(REPORTED_MAX);
+        if more > 0 {
+            text.push_str(&format!("would be sent: {more} more\n"));
+        }
+        text
+    }
+
+    /// Returns the last sentence for a person.
+    pub(super) fn sentence(&self) -> String {
+        let (files, bytes) = (self.files.len(), size(self.bytes));
+        let of = if files == 1 { "file" } else { "files" };
+        format!("dry run, nothing was changed; {bytes} of {files} {of} would be cast\n")
+    }
+}
