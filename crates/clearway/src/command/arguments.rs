@@ -31,12 +31,7 @@ use clearway_wires::{WireName, WireRequest, WiresError};
 /// Keeps a shared cluster network clear: measures congestion and shows which traffic classes remove
 /// it.
 #[derive(Debug, Parser)]
-#[command(
-    name = "clearway",
-    version,
-    after_help = "Exit status: 0 done, verdict CONTAINED; 1 failed; 2 wrong usage; 3 verdict CONGESTED (or worse, for diff; or an \
-                  archive, tables, a policy or a log with faults, for msa check, qos check, qos verify, policy check and stage fsck; or a class that is not granted); 4 verdict INVALID; 5 a permission is missing; 130 interrupted."
-)]
+#[command(name = "clearway", version)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -1,10 +1,11 @@
 //! `clearway broadcast`: what is cast where, from flags.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
-use clearway_lab::Topology;
+use clearway_lab::{QueueKind, Topology};
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::broadcast::MulticastReach;
+use clearway_sim::spec::presets;
 
 use super::flagged::{FlagValues, FlaggedRun, joined};
 use super::results::{ReportDestination, ReportFlags};
@@ -17,7 +18,7 @@ use crate::mechanism::broadcast::{
     BroadcastPlan, BroadcastProtocol, CastMode, Millionths, MultiRootRun, casting, coordinate,
     explained, figures, run_with_faults, table, with_roots,
 };
-use crate::run::exit::Exit;
+use crate::run::exit::{Exit, UsageError, wrong_usage};
 use crate::run::venue::{self, LabVenue, LaunchSpec, ProcessVenue, SimVenue, Venue as _};
 use crate::run::{CompletedParts, VenueKind};
 use crate::scenario::{Fabric, RankAt, Time};
@@ -115,15 +116,17 @@ const TIME_MAX: Time = Time(Nanos::from_secs(600));
 impl BroadcastFlags {
     fn plan(&self, ranks: u32, rate: Option<BitsPerSec>) -> Result<BroadcastPlan> {
         if ranks < 2 {
-            bail!("a broadcast has a root and receivers: 2 ranks and more work");
+            wrong_usage!(
+                "a broadcast has a root and receivers: {ranks} is too few, 2 ranks and more work"
+            );
         }
         if let Some(length) = self.bytes.iter().find(|length| length.0 == 0 || **length > BYTES_MAX)
         {
-            bail!("--bytes is {length}; 1B to {BYTES_MAX} work");
+            wrong_usage!("--bytes is {length}; 1B to {BYTES_MAX} work");
         }
         if let Some(kill) = self.kill.iter().find(|kill| kill.rank >= ranks || kill.at > TIME_MAX.0)
         {
-            bail!(
+            wrong_usage!(
                 "--kill is rank {} at {}; ranks below {ranks} and times up to {TIME_MAX} work",
                 kill.rank,
                 kill.at
@@ -131,13 +134,13 @@ impl BroadcastFlags {
         }
         let most = ranks.min(ROOTS_MAX);
         if let Some(roots) = self.roots.filter(|roots| *roots > most) {
-            bail!("--roots is {roots}; 1 to {most} work with {ranks} ranks");
+            wrong_usage!("--roots is {roots}; 1 to {most} work with {ranks} ranks");
         }
         if self.silence < Time::millis(10) || self.silence > TIME_MAX {
-            bail!("--silence is {}; 10ms to {TIME_MAX} work", self.silence);
+            wrong_usage!("--silence is {}; 10ms to {TIME_MAX} work", self.silence);
         }
         if self.leaves > 1 && !ranks.is_multiple_of(self.leaves) {
-            bail!(
+            wrong_usage!(
                 "{ranks} ranks do not split evenly over {} switches: use {}",
                 self.leaves,
                 ranks + 1
@@ -210,33 +213,33 @@ impl BroadcastFlags {
         let place = job.places(&given)?.first().copied().unwrap_or(VenueKind::Lab);
         match place {
             VenueKind::Cluster if self.ranks.is_some() => {
-                bail!("--ranks is for --on lab and sim: a job has the ranks that it has")
+                wrong_usage!("--ranks is for --on lab and sim: a job has the ranks that it has")
             }
             VenueKind::Cluster | VenueKind::Sim if self.faults.is_some() => {
-                bail!("--faults is for --on lab, where ranks that died are started anew")
+                wrong_usage!("--faults is for --on lab, where ranks that died are started anew")
             }
             VenueKind::Cluster if self.queue.is_some() => {
-                bail!("--queue is for --on lab and sim: queues of a site are its own")
+                wrong_usage!("--queue is for --on lab and sim: queues of a site are its own")
             }
             VenueKind::Sim if !self.kill.is_empty() => {
-                bail!("--kill is for --on lab and cluster: there ranks are processes")
+                wrong_usage!("--kill is for --on lab and cluster: there ranks are processes")
             }
             VenueKind::Cluster | VenueKind::Sim if self.roots.is_some() => {
-                bail!("--roots is for --on lab, whose ranks read one clock")
+                wrong_usage!("--roots is for --on lab, whose ranks read one clock")
             }
             VenueKind::Cluster | VenueKind::Sim if self.leaves > 1 => {
-                bail!(
+                wrong_usage!(
                     "--leaves is for --on lab: a simulated fabric has leaves of its own, and those of a site are not known"
                 )
             }
             VenueKind::Sim if self.filter.is_some() => {
-                bail!("--filter is for --on lab and cluster")
+                wrong_usage!("--filter is for --on lab and cluster")
             }
             VenueKind::Lab | VenueKind::Cluster if self.fabric.is_some() => {
-                bail!("--fabric is for --on sim")
+                wrong_usage!("--fabric is for --on sim")
             }
             VenueKind::Lab | VenueKind::Cluster if self.packet.is_some() => {
-                bail!("--packet is for --on sim")
+                wrong_usage!("--packet is for --on sim")
             }
             place => Ok(place),
         }
@@ -250,7 +253,7 @@ pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
         VenueKind::Lab => {
             let ranks = flags.ranks.unwrap_or(8);
             if ranks > RANKS_MAX {
-                bail!("--ranks is {ranks}; a lab of this machine has 2 to {RANKS_MAX}");
+                wrong_usage!("--ranks is {ranks}; a lab of this machine has 2 to {RANKS_MAX}");
             }
             let rate = flags.rate.unwrap_or(LAB_RATE);
             let plan = flags.plan(ranks, Some(rate))?;
@@ -259,6 +262,8 @@ pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
                 _ => Topology::TwoSwitch { hosts: ranks, rate, trunk: rate },
             });
             let queue = flags.queue.as_deref().unwrap_or("fifo");
+            let known: Result<QueueKind, _> = queue.parse();
+            known.map_err(|why| UsageError::new(format!("--queue: {why}")))?;
             let results = flags.results()?;
             let spec = LaunchSpec {
                 wire: flags.job.wire_request()?,
@@ -288,10 +293,14 @@ pub(super) fn command(flags: &BroadcastFlags) -> Result<Exit> {
 fn simulated(flags: &BroadcastFlags) -> Result<Exit> {
     let ranks = flags.ranks.unwrap_or(8);
     if ranks > SIMULATED_RANKS_MAX {
-        bail!("--ranks is {ranks}; 2 to {SIMULATED_RANKS_MAX} work on a simulated fabric");
+        wrong_usage!("--ranks is {ranks}; 2 to {SIMULATED_RANKS_MAX} work on a simulated fabric");
     }
     let plan = flags.plan(ranks, flags.rate)?;
     let name = flags.fabric_name();
+    let policies = presets::policies(name)?;
+    if let Some(queue) = flags.queue.as_ref().filter(|queue| !policies.contains(queue)) {
+        wrong_usage!("--queue is {queue}, no policy of {name}; there are {}", policies.join(", "));
+    }
     let ground = BroadcastTestBed::open(name, flags.queue.as_deref(), ranks, flags.packet)?;
     let results = ReportDestination::open(NAME, &flags.report)?;
     let fabric = Fabric::machine(name.to_owned(), Some(ranks));

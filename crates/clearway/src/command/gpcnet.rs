@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use clearway_proto::base::{BitsPerSec, Class};
 
@@ -13,7 +13,7 @@ use super::{JobArguments, print};
 use crate::mechanism::gpcnet;
 use crate::mechanism::gpcnet::{GpcnetFlags, GpcnetSpec, Suite};
 use crate::run::VenueKind;
-use crate::run::exit::Exit;
+use crate::run::exit::{Exit, wrong_usage};
 use crate::run::job::CoordinatedJob;
 use crate::scenario::Fabric;
 
@@ -122,7 +122,7 @@ fn places(flags: &GpcnetArguments, job: &JobFlags<'_>) -> Result<Vec<VenueKind>>
         return Ok(places);
     }
     if places.len() > 1 {
-        bail!(
+        wrong_usage!(
             "--on cluster stands alone: its ranks are on other machines, with queues of their own"
         );
     }
@@ -136,7 +136,9 @@ fn places(flags: &GpcnetArguments, job: &JobFlags<'_>) -> Result<Vec<VenueKind>>
     ];
     match drawn.into_iter().find(|(_, given)| *given) {
         Some((flag, _)) => {
-            bail!("{flag} draws a network, and --on cluster measures the one between its ranks")
+            wrong_usage!(
+                "{flag} draws a network, and --on cluster measures the one between its ranks"
+            )
         }
         None => Ok(places),
     }

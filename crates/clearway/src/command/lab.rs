@@ -6,12 +6,12 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clearway_lab::{
-    CheckOutcome, HOST_VARIABLE, LAB_VARIABLE, LabName, LabSpec, QueueKind, Topology, keeper,
-    permission,
+    CheckOutcome, HOST_VARIABLE, LAB_VARIABLE, LabName, LabSpec, OFFLOAD_MAX, QueueKind, Topology,
+    keeper, permission,
 };
 
 use super::LabCommand;
-use crate::run::exit::Exit;
+use crate::run::exit::{Exit, wrong_usage};
 
 /// The variable in which a keeper finds its specification.
 const SPEC_VARIABLE: &str = "CLEARWAY_LAB_SPEC";
@@ -48,7 +48,9 @@ fn up(command: LabCommand) -> Result<Exit> {
     let topology = match (leaves, spines, trunk) {
         (Some(leaves), Some(spines), _) => {
             if leaves == 0 || !hosts.is_multiple_of(leaves) {
-                bail!("{hosts} hosts do not split evenly over {leaves} leaves; choose a multiple");
+                wrong_usage!(
+                    "--hosts is {hosts}, which does not split evenly over {leaves} leaves; 2 leaves and a multiple of hosts work"
+                );
             }
             Topology::LeafSpine {
                 leaves,
@@ -63,6 +65,12 @@ fn up(command: LabCommand) -> Result<Exit> {
     };
     let spec = LabSpec { rails, queue, queue_packets, ..LabSpec::new(topology) };
     spec.check()?;
+    if !(1..=OFFLOAD_MAX).contains(&offload) {
+        wrong_usage!("--offload is {offload}; 1 to {OFFLOAD_MAX} work");
+    }
+    if offload > 1 && queue != QueueKind::Fifo {
+        wrong_usage!("--offload {offload} needs --queue fifo: other queues count packets");
+    }
     let mut keeper = Command::new(std::env::current_exe().context("the path of this program")?);
     keeper.arg("lab-keeper").arg(name.as_str()).env(SPEC_VARIABLE, serde_json::to_string(&spec)?);
     keeper::start(keeper)?;

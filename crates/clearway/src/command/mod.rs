@@ -16,6 +16,7 @@ mod lab;
 mod mount;
 mod mount_copies;
 mod msa;
+mod pages;
 mod policy;
 mod qos;
 mod registry;
@@ -30,11 +31,15 @@ mod timeslice;
 mod topo;
 mod warm;
 
-use std::io::{self, Write};
+use std::error::Error;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser;
+use clap::FromArgMatches;
+use clap::error::{ContextKind, ErrorKind};
 use clearway_runtime::launch::escaped;
 
 use crate::doctor::OutputFormat;
@@ -47,28 +52,95 @@ pub(crate) use arguments::{
     TopoCommand,
 };
 
+/// Columns of a terminal that sentences fill.
+const SENTENCE_COLUMNS: usize = 78;
+
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
-    let outcome = match rank_process::requested_lifetime(std::env::args_os().skip(1)) {
+    ExitCode::from(status(&std::env::args_os().collect::<Vec<_>>()))
+}
+
+/// Does what `words` say, the name of the program first; returns the exit status.
+fn status(words: &[OsString]) -> u8 {
+    let outcome = match rank_process::requested_lifetime(words.iter().skip(1).cloned()) {
         Some(bond) => rank_process::main(bond, registry::serve),
-        None => dispatch(Arguments::parse().command),
+        None => match parse(words) {
+            Ok(arguments) => dispatch(arguments.command),
+            Err(refusal) => refusal.exit(),
+        },
     };
     match outcome {
-        Ok(exit) => exit.into(),
+        Ok(exit) => exit as u8,
         Err(error) => {
             // Line breaks are Clearway's own; everything else may be quoted from outside.
             let lines: Vec<String> = format!("{error:#}").lines().map(escaped).collect();
             // A rank that ended its job has said why, or had nothing to say.
             if !lines.is_empty() {
+                let mut said = format!("clearway: {}", lines.join("\n"));
+                // A program that reads it finds a sentence in a line.
+                if io::stderr().is_terminal() {
+                    said = said
+                        .lines()
+                        .map(|line| folded(line, SENTENCE_COLUMNS, "\n  "))
+                        .collect::<Vec<_>>()
+                        .join("\n");
+                }
                 // `eprintln` panics when standard error is closed.
-                let _ = writeln!(io::stderr(), "clearway: {}", lines.join("\n"));
+                let _ = writeln!(io::stderr(), "{said}");
             }
             // A job's status is that of the rank that failed, whatever it means there.
             error
                 .downcast_ref::<start::JobFailed>()
-                .map_or_else(|| exit_of(&error).into(), |job| job.status().into())
+                .map_or_else(|| exit_of(&error) as u8, start::JobFailed::status)
         }
     }
+}
+
+/// Reads a command line.
+///
+/// # Errors
+/// What is wrong with it, or the help that it asks for.
+fn parse(words: &[OsString]) -> Result<Arguments, clap::Error> {
+    let mut table = pages::table();
+    let read = table.try_get_matches_from_mut(words);
+    read.and_then(|matches| Arguments::from_arg_matches(&matches)).map_err(with_remedy)
+}
+
+/// Says what works in place of a word that is no number, which the standard library does not, and
+/// breaks long lines.
+fn with_remedy(refusal: clap::Error) -> clap::Error {
+    let [flag, value] = [ContextKind::InvalidArg, ContextKind::InvalidValue]
+        .map(|kind| refusal.get(kind).map(ToString::to_string));
+    let (Some(why), Some(flag), Some(value)) = (refusal.source(), flag, value) else {
+        return refusal;
+    };
+    let why = match why.downcast_ref::<ParseIntError>().map(ParseIntError::kind) {
+        Some(IntErrorKind::PosOverflow) => "it is too large; a smaller number works".to_owned(),
+        Some(_) => "it is no whole number; 2 is one".to_owned(),
+        None if why.is::<ParseFloatError>() => "it is no number; 1.5 is one".to_owned(),
+        None => escaped(&why.to_string()),
+    };
+    let begin = format!("invalid value '{}' for '{flag}':", escaped(&value));
+    let length = "error:".len() + 2 + begin.chars().count() + why.chars().count();
+    let between = if length > SENTENCE_COLUMNS { "\n  " } else { " " };
+    let why = folded(&why, SENTENCE_COLUMNS - 2, "\n  ");
+    let said = format!("{begin}{between}{why}\n\nFor more information, try '--help'.\n");
+    clap::Error::raw(ErrorKind::ValueValidation, said)
+}
+
+/// Breaks `sentence` between words into lines of `columns`, with `between` from line to line.
+fn folded(sentence: &str, columns: usize, between: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in sentence.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                *line += " ";
+                *line += word;
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.join(between)
 }
 
 fn dispatch(command: Command) -> Result<Exit> {
@@ -121,58 +193,4 @@ fn counted(count: u64, noun: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    /// First words of help that are no verb in the imperative.
-    const NO_VERBS: [&str; 31] = [
-        "A", "All", "An", "At", "Bytes", "By", "Class", "Classes", "File", "Files", "Hosts", "How",
-        "In", "Inputs", "It", "Its", "Length", "Name", "Number", "Of", "Offered", "Packets",
-        "Paths", "Queue", "Ranks", "Rate", "Seed", "Seeds", "That", "The", "What",
-    ];
-
-    /// Finds help of `command` and what is below it that does not begin with a verb.
-    fn without_verb(command: &clap::Command, found: &mut Vec<String>) {
-        let path = command.get_name().to_owned();
-        let texts =
-            command.get_arguments().filter(|argument| !argument.is_hide_set()).map(|argument| {
-                let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-                (format!("{path} {}", argument.get_id()), help)
-            });
-        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-        for (what, help) in texts.chain([(path.clone(), about)]) {
-            // "With --on lab: set the rate."
-            let condition = ["With ", "In ", "By "].iter().any(|word| help.starts_with(word));
-            let rest = help.split_once(": ").filter(|_| condition).map_or(&*help, |(_, rest)| rest);
-            let first = rest.split([' ', ',']).next().unwrap_or_default();
-            if NO_VERBS.iter().any(|word| word.eq_ignore_ascii_case(first)) && !is_verb(rest) {
-                found.push(format!("{what}: {help}"));
-            }
-        }
-        command
-            .get_subcommands()
-            .filter(|it| !it.is_hide_set())
-            .for_each(|it| without_verb(it, found));
-    }
-
-    /// Returns whether a word that may be either is a verb here.
-    fn is_verb(help: &str) -> bool {
-        let lower = help.to_lowercase();
-        ["name the ", "name what ", "name this ", "seed "]
-            .iter()
-            .any(|words| lower.starts_with(words))
-    }
-
-    #[test]
-    fn help__begins_with_a_verb_in_the_imperative() {
-        let mut found = Vec::new();
-        without_verb(&Arguments::command(), &mut found);
-        assert!(found.is_empty(), "{}", found.join("\n"));
-    }
-
-    #[test]
-    fn arguments__the_table_is_consistent() {
-        Arguments::command().debug_assert();
-    }
-}
+mod tests;

@@ -36,7 +36,7 @@ use crate::mechanism::staging::log_flags::LogFlags;
 use crate::mechanism::staging::metrics::{MountMetrics, RemoteMountMetrics};
 use crate::mechanism::staging::service::{MountConnector, MountProof, ServerAddress};
 use crate::report::model::rfc3339;
-use crate::run::exit::Exit;
+use crate::run::exit::{Exit, wrong_usage};
 use crate::run::key_file;
 use crate::run::metrics::{MetricSource, MetricsAddress, MetricsListener};
 use crate::scenario::seconds;
@@ -135,13 +135,15 @@ impl MountFlags {
     fn places(&self) -> Result<(MountSource<'_>, &Path)> {
         match (&self.local, self.places.as_slice()) {
             (Some(local), [directory]) => Ok((MountSource::Local(local), directory)),
-            (Some(_), _) => bail!("--local names log and store; name one directory to mount on"),
+            (Some(_), _) => {
+                wrong_usage!("--local names log and store; name one directory to mount on")
+            }
             (None, [server, directory]) => {
                 let server = server.to_str().context("the name of a server is text")?;
                 let server = server.parse().map_err(|why: String| anyhow!(why))?;
                 Ok((MountSource::Server(server), directory))
             }
-            (None, _) => bail!(
+            (None, _) => wrong_usage!(
                 "name what to mount: --local LOG:STORE DIRECTORY, or SERVER[:PORT][:/TREE] DIRECTORY"
             ),
         }
@@ -153,7 +155,7 @@ impl MountFlags {
             (Some(file), _) => Ok(MountProof::Key(key_file::key(file)?)),
             (None, Some(socket)) => Ok(MountProof::Munge(MungeDaemon::at(socket)?)),
             (None, None) => {
-                bail!("name the file of the server's key with --key FILE, or use --munge")
+                wrong_usage!("name the file of the server's key with --key FILE, or use --munge")
             }
         }
     }
@@ -176,7 +178,7 @@ impl Serving {
             }
             MountSource::Server(server) => {
                 if let Some(flag) = flags.log.first_of_log() {
-                    bail!(
+                    wrong_usage!(
                         "{flag} is for the log, which the server has: set it with `clearway stage serve`; `clearway stage set-class` sets classes of files"
                     );
                 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clearway_proto::archive::{Compression, Item, Limits, Versions};
 use clearway_proto::microslice::{Checksum, GeneratorPlan};
 
@@ -12,7 +12,7 @@ use crate::mechanism::timeslice::archive::{
     ArchiveFormat, ArchiveRecipe, ArchiveShape, ArchiveSink, ArchiveSource, FileReport, INPUT,
     Locator, SurveyDepth, checked, described, make, survey,
 };
-use crate::run::exit::Exit;
+use crate::run::exit::{Exit, wrong_usage};
 
 /// Does what `command` says.
 pub(crate) fn command(command: MsaCommand) -> Result<Exit> {
@@ -37,7 +37,7 @@ pub(crate) fn command(command: MsaCommand) -> Result<Exit> {
             form,
         } => {
             let Ok(mean_bytes) = u32::try_from(mean.0) else {
-                bail!(
+                wrong_usage!(
                     "a mean of {mean} is more than a microslice can hold, which is less than 4 GiB"
                 );
             };
@@ -47,7 +47,7 @@ pub(crate) fn command(command: MsaCommand) -> Result<Exit> {
             let shape = match channels {
                 Some(_) if !to.contains(INPUT) => ArchiveShape::Timeslices { core, overlap },
                 None if to.contains(INPUT) => {
-                    bail!(
+                    wrong_usage!(
                         "`{to}` stands for an archive for each channel; say how many with --channels"
                     )
                 }
@@ -68,7 +68,7 @@ fn look(files: &MsaFiles, depth: SurveyDepth, page: fn(&[FileReport]) -> String)
     let mut reports = Vec::new();
     for locator in &files.files {
         if locator.cycles > 1 {
-            bail!("cycles are for `msa copy`; every file is looked at once");
+            wrong_usage!("cycles are for `msa copy`; every file is looked at once");
         }
         for path in locator.paths() {
             reports.push(survey(&path, limits, depth)?);

@@ -55,7 +55,7 @@ impl ReportDestination {
         };
         match &results {
             Self::In(directory) => claim(directory, store::JSON_NAME, flags)?,
-            Self::Below(directory) => try_writing(directory)?,
+            Self::Below(directory) => try_making(directory)?,
         }
         Ok(results)
     }
@@ -124,6 +124,17 @@ fn point(parent: &Path, directory: &Path) -> Result<()> {
         .with_context(|| format!("{} cannot be made", latest.display()))
 }
 
+/// Tries whether `directory` can be written, and removes what that made: a run without a report
+/// leaves nothing.
+fn try_making(directory: &Path) -> Result<()> {
+    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let made: Vec<&Path> = directory.ancestors().take_while(is_missing).collect();
+    try_writing(directory)?;
+    // One that another run uses by now is not empty, and stays.
+    made.into_iter().for_each(|path| drop(fs::remove_dir(path)));
+    Ok(())
+}
+
 /// Makes `directory` and tries whether files can be made in it.
 fn try_writing(directory: &Path) -> Result<()> {
     let shown = directory.display();
@@ -169,6 +180,17 @@ mod tests {
             4,
             "three numbers and the link"
         );
+        fs::remove_dir_all(parent).expect("removed");
+    }
+
+    #[test]
+    fn try_making__leaves_what_was_there_and_nothing_else() {
+        let parent = scratch("trial");
+        try_making(&parent.join("one/two")).expect("it can be written");
+        assert_eq!(fs::read_dir(&parent).expect("a directory").count(), 0);
+        fs::create_dir(parent.join("one")).expect("made");
+        try_making(&parent.join("one/two")).expect("it can be written");
+        assert_eq!(fs::read_dir(parent.join("one")).expect("it stays").count(), 0);
         fs::remove_dir_all(parent).expect("removed");
     }
 

@@ -21,7 +21,7 @@ use crate::mechanism::congestion::{self, CongestionSection};
 use crate::report::model::{Report, RunOutcome};
 use crate::report::terminal::ColourMode;
 use crate::report::{diff, place_comparison, store, terminal};
-use crate::run::exit::Exit;
+use crate::run::exit::{Exit, UsageError, wrong_usage};
 use crate::run::job::{CoordinatedJob, JobRole, JobSpec, SealingPolicy, SshHosts};
 use crate::run::venue::{self, JobVenue, LaunchSpec};
 use crate::run::{self, CompletedParts, RunSpec, VenueKind};
@@ -65,7 +65,7 @@ impl<'a> JobFlags<'a> {
             Some(JobArguments { hostfile: Some(_), .. })
                 if on.iter().any(|place| *place != VenueKind::Cluster) =>
             {
-                bail!(
+                wrong_usage!(
                     "--hostfile starts ranks on other machines, which is --on cluster and nothing else"
                 )
             }
@@ -143,10 +143,10 @@ pub(crate) fn scenario(
 /// Runs a congestion test made of flags.
 pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     let (mut scenario, set) = named_scenario(flags)?;
-    let hosts = scenario.fabric.hosts().map_err(|why| anyhow!(why))?;
+    let hosts = scenario.fabric.hosts().map_err(|why| UsageError::new(rate_words(&why)))?;
     fit(&mut scenario, hosts, &set).into_iter().for_each(|chosen| eprintln!("{chosen}"));
     let text = scenario.text().context("the flags make no scenario")?;
-    scenario.check().map_err(|why| anyhow!("{}", flag_words(&why.to_string())))?;
+    scenario.check().map_err(|why| UsageError::new(rate_words(&flag_words(&why.to_string()))))?;
     if flags.print_scenario {
         print(&text)?;
         return Ok(Exit::Good);
@@ -168,13 +168,13 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     let needs_no_rank = programs.victim.is_some() && programs.congestor.is_some();
     match places[..] {
         [] if needs_no_rank => here(&scenario, &text, set, programs, &flags.output),
-        [VenueKind::Cluster] if needs_no_rank => bail!(
+        [VenueKind::Cluster] if needs_no_rank => wrong_usage!(
             "two commands need no ranks: without --on they run on this machine, where mpirun and the like spread them"
         ),
         [] | [VenueKind::Lab | VenueKind::Cluster] => {
             run_and_report(scenario, &text, &places, &job, set, &flags.output)
         }
-        _ => bail!(
+        _ => wrong_usage!(
             "a command of yours runs in a lab or on a cluster; the simulator has no machine for it"
         ),
     }
@@ -236,19 +236,19 @@ fn run_and_report(
         let in_lab = if *place == VenueKind::Lab { scenario.in_lab() } else { None };
         let there = in_lab.as_ref().map_or(&scenario, |(scenario, _)| scenario);
         if let Some(why) = mechanism.refusal(there, *place) {
-            bail!("{why}");
+            wrong_usage!("{why}");
         }
     }
     if places.contains(&VenueKind::Cluster) {
         if places.len() > 1 {
-            bail!(
+            wrong_usage!(
                 "--on cluster stands alone: its ranks are on other machines, with queues of their own"
             );
         }
         return run_job(&scenario, text, job, flags, output);
     }
     if job.given.is_some_and(|given| !given.wire.is_empty()) {
-        bail!(
+        wrong_usage!(
             "--wire is for --on cluster: ranks of a lab talk over UDP, and a simulated fabric is a wire of its own"
         );
     }
@@ -460,6 +460,15 @@ pub(crate) fn diff(a: &Path, b: &Path) -> Result<Exit> {
     })
 }
 
+/// Names the flag of a rate that a lab cannot have.
+fn rate_words(why: &str) -> String {
+    why.replacen("the host links", "--rate: the host links", 1).replacen(
+        "the trunk",
+        "--trunk: the trunk",
+        1,
+    )
+}
+
 /// Says what is wrong with a scenario in the words of the flags that made it.
 fn flag_words(why: &str) -> String {
     const FLAGS: [(&str, &str); 11] = [
@@ -534,7 +543,8 @@ fn on_fabric(flags: &BenchFlags) -> Result<(Fabric, CongestionSection, BTreeSet<
     let mut test = CongestionSection::default();
     if let Some(preset) = &flags.fabric {
         fabric = Fabric::machine(preset.clone(), flags.nodes);
-        test = CongestionSection::usual(&fabric).map_err(|why| anyhow!(why))?;
+        test =
+            CongestionSection::usual(&fabric).map_err(|why| UsageError::new(rate_words(&why)))?;
         test.apply_defaults(&mut fabric, &DeTable::new())
             .map_err(|why| anyhow!("[fabric]: {why}"))?;
     } else if flags.trunk.is_some() {

@@ -9,15 +9,18 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Subcommand;
 use clearway_runtime::launch::HereOptions;
 
 use super::start;
-use crate::run::exit::Exit;
+use crate::run::exit::{Exit, wrong_usage};
 
 /// The library's program that says what it sees.
 const DESCRIBE: &str = "clearway-shmem-describe";
+
+/// The most ranks of a job, as `clearway-runtime` starts them.
+const PES_MAX: u32 = 1 << 20;
 
 /// The OpenSHMEM library.
 #[derive(Debug, Subcommand)]
@@ -39,7 +42,10 @@ pub(crate) enum ShmemCommand {
 pub(super) fn command(command: &ShmemCommand) -> Result<Exit> {
     let ShmemCommand::Info { pes } = command;
     if *pes == 0 {
-        bail!("-n 0 looks with no PE; give a number of PEs from 1");
+        wrong_usage!("-n 0 looks with no PE; give a number of PEs from 1");
+    }
+    if *pes > PES_MAX {
+        wrong_usage!("-n {pes} are more PEs than a job has; 1 to {PES_MAX} work");
     }
     start::start(*pes, &OsString::from(describe()?), &[], &HereOptions::default())
 }

@@ -24,7 +24,7 @@ use clearway_runtime::launch::{
 use clearway_wires::addresses;
 
 use crate::policy::{PolicyFlags, shmem_class};
-use crate::run::exit::Exit;
+use crate::run::exit::{Exit, wrong_usage};
 use crate::run::interrupt::{Interrupt, Interrupted};
 
 /// The names of every host for itself.
@@ -210,7 +210,9 @@ fn ranks(flags: &StartFlags, hosts: Option<&[HostEntry]>) -> Result<u32> {
         Some(ranks) => ranks,
         None => u32::try_from(std::thread::available_parallelism()?.get())?,
     };
-    ensure!(ranks > 0, "-n 0 starts nothing; give a number of ranks from 1");
+    if ranks == 0 {
+        wrong_usage!("-n 0 starts nothing; give a number of ranks from 1");
+    }
     if let Some(slots) = slots {
         let file = flags.hostfile.as_deref().unwrap_or(Path::new("")).display();
         ensure!(

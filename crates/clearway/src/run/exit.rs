@@ -57,17 +57,32 @@ impl fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
+/// Returns from a function with the [`UsageError`] of a sentence.
+macro_rules! wrong_usage {
+    ($($words:tt)*) => {
+        return Err($crate::run::exit::UsageError::new(format!($($words)*)).into())
+    };
+}
+pub(crate) use wrong_usage;
+
 /// Returns how a run that failed with `error` ends.
 pub(crate) fn exit_of(error: &anyhow::Error) -> Exit {
     if refuses_permission(error) {
         Exit::NoPermission
-    } else if error.is::<UsageError>() {
+    } else if is_wrong_usage(error) {
         Exit::WrongUsage
     } else if error.chain().any(|cause| cause.is::<super::interrupt::Interrupted>()) {
         Exit::Interrupted
     } else {
         Exit::Failed
     }
+}
+
+/// Returns whether the command line asks for something that cannot be.
+fn is_wrong_usage(error: &anyhow::Error) -> bool {
+    error.is::<UsageError>()
+        || matches!(error.downcast_ref(), Some(clearway_lab::LabError::Impossible(_)))
+        || matches!(error.downcast_ref(), Some(clearway_fs::FsError::Option(_)))
 }
 
 /// Returns whether the lab was refused for want of a permission.

@@ -126,7 +126,9 @@ impl FromStr for RankAt {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            format!("{text} is no rank and time; 40@2ms works: rank 40, 2 ms after counting began")
+            format!(
+                "`{text}` is no rank and time; 40@2ms works: rank 40, 2 ms after counting began"
+            )
         };
         let (rank, at) = text.split_once('@').ok_or_else(wrong)?;
         let at: Time = at.parse().map_err(|_| wrong())?;

@@ -218,7 +218,7 @@ fn lab__where_multicast_stays_on_a_switch_each_switch_has_its_own_segment() {
 #[test]
 fn flags__what_cannot_be_is_refused_in_one_sentence() {
     for (words, what) in [
-        ("--ranks 1", "a broadcast has a root and receivers: 2 ranks and more work"),
+        ("--ranks 1", "a broadcast has a root and receivers: 1 is too few, 2 ranks and more work"),
         ("--bytes 0B", "--bytes is 0 B; 1B to "),
         ("--bytes 3GiB", "--bytes is 3 GiB; 1B to 2 GiB work"),
         ("--loss 0.9", "`0.9` is no share"),

@@ -25,6 +25,7 @@ mod qos;
 mod scraped;
 mod setup_node;
 mod staging;
+mod surface;
 mod timeslice;
 mod timeslice_joins;
 mod timeslice_ranks;

@@ -273,10 +273,10 @@ fn commands__a_guard_that_is_killed_leaves_nothing_of_its_command() {
 fn commands__places_and_flags_that_do_not_fit_are_refused() {
     let scratch = ProgramDirectory::new("flags");
     for (flags, code, sentence) in [
-        (&["--victim-cmd", "true", "--on", "sim"][..], 1, "runs in a lab or on a cluster"),
+        (&["--victim-cmd", "true", "--on", "sim"][..], 2, "runs in a lab or on a cluster"),
         (
             &["--victim-cmd", "true", "--congestor-cmd", "true", "--on", "cluster"],
-            1,
+            2,
             "two commands need no ranks",
         ),
         (&["--victim-cmd", "true", "--victims", "ping"], 2, "cannot be used with"),
@@ -285,10 +285,10 @@ fn commands__places_and_flags_that_do_not_fit_are_refused() {
         (&["--victim-cmd", "true", "--pairs", "5"], 2, "6..=1000"),
         (
             &["--victim-cmd", "true", "--slowdown-max", "0.9"],
-            1,
+            2,
             "below 1 no program could ever be unharmed",
         ),
-        (&["--victim-cmd", "true", "--slowdown-max", "NaN"], 1, "a finite number"),
+        (&["--victim-cmd", "true", "--slowdown-max", "NaN"], 2, "a finite number"),
         (&["--congestors", "program"], 1, "which only `clearway bench --congestor-cmd` takes"),
     ] {
         let output = scratch.run(flags);

@@ -155,7 +155,7 @@ fn timeslice__flags_that_mean_nothing_for_a_subcommand_are_none_of_it() {
     ] {
         let output = clearway(&directory, &format!("timeslice {line}"));
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(1) && said.contains(word), "{line}: {said}");
+        assert!(output.status.code() == Some(2) && said.contains(word), "{line}: {said}");
     }
     assert_eq!(
         fs::read_dir(&directory).expect("a directory").count(),

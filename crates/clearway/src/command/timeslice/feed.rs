@@ -1,6 +1,6 @@
 //! Options that choose the source of microslices, the rule that cuts timeslices, and their sink.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::microslice::{MicrosliceDescriptor, SizeDistribution, SliceRule, TimeRule};
@@ -12,6 +12,7 @@ use crate::mechanism::timeslice::{
     mean_length,
 };
 use crate::run::VenueKind;
+use crate::run::exit::wrong_usage;
 use crate::scenario::Time;
 
 /// The longest memory of an input: one span of it is never longer than a span can be.
@@ -194,10 +195,10 @@ impl StreamFlags {
             },
         };
         if self.compress && !matches!(sink, SinkKind::Compressed(_)) {
-            bail!("--compress needs archives as the sink, as in --sink ts_{BUILDER}.tsa");
+            wrong_usage!("--compress needs archives as the sink, as in --sink ts_{BUILDER}.tsa");
         }
         if self.timeslices.is_none() && !matches!(source, SourceKind::Archives(_)) {
-            bail!(
+            wrong_usage!(
                 "a source that never ends fills any disk; --timeslices says how many to build, and clearway timeslice compare \
                  builds for a time"
             );
@@ -217,7 +218,7 @@ fn check_templates(source: &SourceKind, sink: &SinkKind, plan: &TimeslicePlan) -
     if let (SourceKind::Archives(template), 2..) = (source, plan.inputs)
         && !template.contains(INPUT)
     {
-        bail!(
+        wrong_usage!(
             "--source {template} is one archive, and there are {} inputs: write {INPUT} where the number of the input stands",
             plan.inputs
         );
@@ -229,13 +230,13 @@ fn check_templates(source: &SourceKind, sink: &SinkKind, plan: &TimeslicePlan) -
         return Ok(());
     };
     if plan.builders > 1 && !template.contains(BUILDER) {
-        bail!(
+        wrong_usage!(
             "--sink {template} is one place, and there are {} builders: write {BUILDER} where the number of the builder stands",
             plan.builders
         );
     }
     if let SourceKind::Memory(_) = source {
-        bail!(
+        wrong_usage!(
             "--sink {template} needs microslices, and --source memory has none; --source pattern has"
         );
     }
@@ -267,12 +268,12 @@ impl ShapeFlags {
         let by_time = first(&self.time_flags());
         let choice = match (self.slice, by_index, by_time) {
             (Some(SliceChoice::Time), Some(flag), _) => {
-                bail!("{flag} is for timeslices by index; --slice index cuts them so")
+                wrong_usage!("{flag} is for timeslices by index; --slice index cuts them so")
             }
             (Some(SliceChoice::Index), _, Some(flag)) => {
-                bail!("{flag} is for timeslices by time; --slice time cuts them so")
+                wrong_usage!("{flag} is for timeslices by time; --slice time cuts them so")
             }
-            (None, Some(index), Some(time)) => bail!(
+            (None, Some(index), Some(time)) => wrong_usage!(
                 "{index} is for timeslices by index and {time} for timeslices by time; give those of one kind"
             ),
             (Some(choice), ..) => choice,
@@ -294,11 +295,13 @@ impl ShapeFlags {
             step: self.microslice.map(|Time(nanos)| nanos),
         };
         if times.duration.0 == 0 || times.step == Some(Nanos(0)) {
-            bail!("--duration and --microslice are longer than nothing, as in --duration 10ms");
+            wrong_usage!(
+                "--duration and --microslice are longer than nothing, as in --duration 10ms"
+            );
         }
         let least = Nanos(times.max_gap.0.div_ceil(GAP_TIMESLICES_MAX)).max(DURATION_LEAST);
         if times.duration < least {
-            bail!(
+            wrong_usage!(
                 "--duration {} makes up to {} timeslices of one gap of {} (--max-gap); {} and longer works",
                 Time(times.duration),
                 times.max_gap.0 / times.duration.0,
@@ -330,7 +333,7 @@ impl ShapeFlags {
         let sizes = self.sizes.unwrap_or(SizeDistribution::Constant);
         let Some(rate) = self.source_rate else {
             if self.source_buffer.is_some() {
-                bail!("--source-buffer needs --source-rate, as in --source-rate 100Mb/s");
+                wrong_usage!("--source-buffer needs --source-rate, as in --source-rate 100Mb/s");
             }
             let mean = mean(plan, slices)?;
             return Ok(SourceKind::Pattern(MadeMicroslices::unpaced(sizes, mean)));
@@ -353,7 +356,9 @@ impl ShapeFlags {
             }
         };
         if made.mean < 8 || made.step.0 == 0 {
-            bail!("--source-rate {rate} makes no microslices of 8 bytes and more; 10Mb/s does");
+            wrong_usage!(
+                "--source-rate {rate} makes no microslices of 8 bytes and more; 10Mb/s does"
+            );
         }
         Ok(SourceKind::Pattern(made))
     }
@@ -367,17 +372,17 @@ impl ShapeFlags {
     ) -> Result<TimesliceTask> {
         let is_made = matches!(feed.source, SourceKind::Pattern(_));
         if (self.source_rate.is_some() || self.source_buffer.is_some()) && !is_made {
-            bail!("--source-rate and --source-buffer are for --source pattern");
+            wrong_usage!("--source-rate and --source-buffer are for --source pattern");
         }
         if self.sizes.is_some() && !is_made {
-            bail!(
+            wrong_usage!(
                 "--sizes works only with --source pattern; other sources set the lengths themselves"
             );
         }
         let all = Bytes(plan.ring.0.saturating_mul(u64::from(plan.builders)));
         let memory = self.memory.unwrap_or(all.clamp(MEMORY_LEAST, MEMORY));
         if memory.0 < 1 << 12 || memory > MEMORY_MAX {
-            bail!("--memory is {memory}; 4KiB to {MEMORY_MAX} work");
+            wrong_usage!("--memory is {memory}; 4KiB to {MEMORY_MAX} work");
         }
         Ok(TimesliceTask { job, feed, memory })
     }
@@ -386,7 +391,7 @@ impl ShapeFlags {
 /// Returns the mean length of a content with which contributions are as long as `plan` says.
 fn mean(plan: &TimeslicePlan, slices: SliceRule) -> Result<u32> {
     let Some(mean) = mean_length(slices, plan.contribution) else {
-        bail!(
+        wrong_usage!(
             "--contribution is {}, which is too short for the descriptors of its microslices; a longer one works",
             plan.contribution
         );

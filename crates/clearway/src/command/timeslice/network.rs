@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use clearway_lab::Topology;
+use clearway_lab::{QueueKind, Topology};
 use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
 use clearway_proto::timeslice::{Dfs, Policy, Window};
 
@@ -17,7 +17,7 @@ use crate::mechanism::timeslice::{
 };
 use crate::policy::{Grant, SitePolicyFlag};
 use crate::run::VenueKind;
-use crate::run::exit::Exit;
+use crate::run::exit::{Exit, UsageError, wrong_usage};
 use crate::run::job::{JobSpec, LossPolicy, TopologySource};
 use crate::run::metrics::{MetricsAddress, MetricsListener};
 use crate::run::venue::{self, LabVenue, LaunchSpec, ProcessVenue, Venue as _};
@@ -183,14 +183,21 @@ impl NetworkFlags {
         let usual = VenueDefaults::at(place);
         let ring = ring.unwrap_or(usual.ring);
         let contribution = self.contribution.unwrap_or(usual.contribution.min(ring));
+        if place == VenueKind::Lab {
+            let known: Result<QueueKind, _> = self.lab_queue().parse();
+            known.map_err(|why| UsageError::new(format!("--queue: {why}")))?;
+        }
+        if ring.0 == 0 {
+            wrong_usage!("--ring is {ring}; 1B to {RING_MAX} work");
+        }
         if contribution.0 == 0 || contribution > CONTRIBUTION_MAX {
-            bail!("--contribution is {contribution}; 1B to {CONTRIBUTION_MAX} work");
+            wrong_usage!("--contribution is {contribution}; 1B to {CONTRIBUTION_MAX} work");
         }
         if ring < contribution || ring > RING_MAX {
-            bail!("--ring is {ring}; {contribution} (one contribution) to {RING_MAX} work");
+            wrong_usage!("--ring is {ring}; {contribution} (one contribution) to {RING_MAX} work");
         }
         if self.start_skew > TIME_MAX {
-            bail!("--start-skew is {}; times up to {TIME_MAX} work", self.start_skew);
+            wrong_usage!("--start-skew is {}; times up to {TIME_MAX} work", self.start_skew);
         }
         let grant = match place {
             // A simulated fabric is not the site's.
@@ -242,7 +249,7 @@ impl NetworkFlags {
             [inputs, builders] if inputs > 0 && builders > 0 && inputs + builders == ranks => {
                 Ok(parts)
             }
-            [inputs, builders] => bail!(
+            [inputs, builders] => wrong_usage!(
                 "{inputs} inputs and {builders} builders are not the {ranks} ranks of this job; each rank is one of the two"
             ),
         }
@@ -386,7 +393,9 @@ impl FabricFlags {
         let queues = fabric.queues().map_err(|why| anyhow!(why))?;
         let queue = match &network.queue {
             Some(queue) if queues.contains(queue) => queue,
-            Some(queue) => bail!("{queue} is no queue of {name}; there are {}", queues.join(", ")),
+            Some(queue) => {
+                wrong_usage!("{queue} is no queue of {name}; there are {}", queues.join(", "))
+            }
             None => queues.first().context("the fabric has no queue")?,
         };
         Ok((fabric, queue.clone()))
@@ -413,7 +422,7 @@ impl TimedFlags {
         let warm_up = self.warm_up.map_or(plan.warm_up, |time| time.0);
         let measured = self.measured.map_or(plan.measured, |time| time.0);
         if measured.0 == 0 || measured > TIME_MAX.0 || warm_up > TIME_MAX.0 {
-            bail!(
+            wrong_usage!(
                 "--measured and --warm-up are at most {TIME_MAX}, and something must be measured"
             );
         }
@@ -429,7 +438,11 @@ pub(super) fn refuse_elsewhere(
     match flags.iter().find(|(_, given, fits)| *given && !fits.contains(&place)) {
         Some((flag, _, fits)) => {
             let fits: Vec<&str> = fits.iter().map(|place| place.name()).collect();
-            bail!("{flag} is for --on {}, and this is --on {}", fits.join(" or "), place.name())
+            wrong_usage!(
+                "{flag} is for --on {}, and this is --on {}",
+                fits.join(" or "),
+                place.name()
+            )
         }
         None => Ok(()),
     }

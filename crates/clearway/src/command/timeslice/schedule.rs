@@ -1,13 +1,15 @@
 //! Which rank may send to whom when, and which ranks go and come.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use clearway_proto::base::{Bytes, Nanos};
 use clearway_proto::timeslice::{Dfs, SpeedUp, Window};
 
+use crate::command::counted;
 use crate::mechanism::timeslice::ScheduledAction as Go;
 use crate::mechanism::timeslice::{ScheduledChange, TimeslicePlan};
 use crate::run::VenueKind;
+use crate::run::exit::wrong_usage;
 use crate::scenario::{RankAt, Time, percent};
 
 /// What schedules and ranks are like.
@@ -59,19 +61,19 @@ impl ScheduleFlags {
     ) -> Result<TimeslicePlan> {
         let TimeslicePlan { inputs, builders, .. } = plan;
         if !self.weights.is_empty() && self.weights.len() != builders as usize {
-            let given = self.weights.len();
-            bail!(
-                "--weights has {given} numbers, and there are {builders} builders; one for each works"
+            let given = counted(self.weights.len() as u64, "number");
+            wrong_usage!(
+                "--weights has {given}, and there are {builders} builders; one for each works"
             );
         }
         let heartbeat = self.heartbeat.map(|every| every.0).or(plan.heartbeat);
         if self.heartbeat.is_some_and(|every| every.0.0 == 0) {
-            bail!("--heartbeat is no time; 100us works");
+            wrong_usage!("--heartbeat is no time; 100us works");
         }
         let changes = ScheduledChange::by_time(&self.kill, &self.retire, &self.join);
         check_changes(&changes, place, inputs + builders, until)?;
         if let (Some(ScheduledChange { when, wanted }), None) = (changes.first(), heartbeat) {
-            bail!(
+            wrong_usage!(
                 "{} {}@{} needs --heartbeat: nobody notices without",
                 flag(*wanted),
                 when.rank,
@@ -106,7 +108,7 @@ fn check_changes(
     for (number, ScheduledChange { when, wanted }) in changes.iter().enumerate() {
         let RankAt { rank, at } = *when;
         if rank >= ranks || at >= until {
-            bail!(
+            wrong_usage!(
                 "{} is rank {rank} at {at}; ranks below {ranks} and times below {until} work",
                 flag(*wanted)
             );
@@ -121,16 +123,16 @@ fn check_changes(
             (Some(Go::Death), Go::Return) if place == VenueKind::Sim => {}
             (Some(Go::Death), Go::Return) if place == VenueKind::Lab => {
                 if changes.iter().filter(|change| change.when.rank == rank).count() > 2 {
-                    bail!(
+                    wrong_usage!(
                         "--join {rank}@{at}: a rank of a lab is killed and started again once in a run, and does not retire beside that"
                     );
                 }
             }
-            (Some(Go::Death), Go::Return) => bail!(
+            (Some(Go::Death), Go::Return) => wrong_usage!(
                 "--join {rank}@{at}: the launcher of a job does not start a process again that was killed; who retired can join, and \
                  in a lab who was killed"
             ),
-            _ => bail!(
+            _ => wrong_usage!(
                 "{} {rank}@{at}: a rank goes while it takes part, and joins after it went",
                 flag(*wanted)
             ),

@@ -89,8 +89,8 @@ fn mount__a_busy_mount_stays_at_a_signal_and_ends_at_a_later_one() {
 fn mount__values_that_cannot_be_are_refused_with_what_works() {
     let Some(place) = StagingPlace::new() else { return };
     for (words, status, part) in [
-        (["--memory", "100TiB"], 1, "--memory is at most "),
-        (["--memory", "1MiB"], 1, "--memory is at least 16 MiB"),
+        (["--memory", "100TiB"], 2, "--memory is at most "),
+        (["--memory", "1MiB"], 2, "--memory is at least 16 MiB"),
         (["--inodes", "0"], 2, "0 is not in 2.."),
         (["--inodes", "1"], 2, "1 is not in 2.."),
         (["--memory", "-1GiB"], 2, "`-1GiB` has no usable number"),
@@ -109,7 +109,7 @@ fn mount__values_that_cannot_be_are_refused_with_what_works() {
         .expect("the program");
     let said = error_of(&output);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("'--size <BYTES>': `-1` has no usable number"), "{said}");
+    assert!(said.contains("'--size <BYTES>':\n  `-1` has no usable number"), "{said}");
     assert!(!place.path("log").exists(), "nothing was begun");
 }
 
