@@ -5,7 +5,7 @@
 //! Readers that close their end (`tests/commands/closed_output.rs`).
 
 use std::any::TypeId;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -426,7 +426,7 @@ fn script__offers_nothing_that_is_hidden() {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         let script = generate::script(shell);
         let is_word = |letter: char| letter.is_alphanumeric() || letter == '-';
-        let words: HashSet<&str> = script.split(|letter| !is_word(letter)).collect();
+        let words: BTreeSet<&str> = script.split(|letter| !is_word(letter)).collect();
         for name in &names {
             let is_named = match name.strip_prefix("--") {
                 Some(long) if shell == Shell::Fish => script.contains(&format!(" -l {long} ")),
