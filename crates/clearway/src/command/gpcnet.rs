@@ -19,6 +19,8 @@ use crate::scenario::Fabric;
 
 /// What is printed, in the directory that --out names.
 const TEXT_NAME: &str = "gpcnet.txt";
+/// Hosts of a lab without a trunk: as few as the load test takes.
+const LAB_HOSTS: u32 = 10;
 
 /// GPCNeT's own tests: `clearway gpcnet --fabric edr --nodes 64`.
 #[derive(Clone, Debug, Args)]
@@ -35,7 +37,7 @@ pub(crate) struct GpcnetArguments {
     /// Use N hosts of the machine [default: all].
     #[arg(long, value_name = "N", requires = "fabric")]
     nodes: Option<u32>,
-    /// Make N hosts in the lab [default: 8, or 16 with --trunk].
+    /// Make N hosts in the lab [default: 10, or 16 with --trunk].
     #[arg(long, value_name = "N")]
     hosts: Option<u32>,
     /// Set the rate of host links, with its unit [default: 100Mb/s, or 25Mb/s with --trunk].
@@ -79,7 +81,10 @@ pub(super) fn command(flags: &GpcnetArguments) -> Result<Exit> {
     let order = GpcnetSpec {
         fabric: match &flags.fabric {
             Some(fabric) => Fabric::machine(fabric.clone(), flags.nodes),
-            None => Fabric::lab(topology_of(flags.hosts, flags.rate, flags.trunk)),
+            None => {
+                let hosts = flags.hosts.or(flags.trunk.is_none().then_some(LAB_HOSTS));
+                Fabric::lab(topology_of(hosts, flags.rate, flags.trunk))
+            }
         },
         queue: flags.queue.clone(),
         places: &places,

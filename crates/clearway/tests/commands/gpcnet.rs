@@ -264,6 +264,9 @@ fn sim__load_is_the_usual_suite_and_flags_of_the_congestion_test_are_none_of_thi
     let output = run("--fabric edr --nodes 20 --rings 1 --measurements 1");
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(figures(&said(&output), "Multiple Allreduce").len(), 3, "{}", said(&output));
+    // The hosts that a lab has without a flag are enough.
+    let output = run("--on sim --rings 1 --measurements 1");
+    assert!(output.status.success(), "{}", said(&output));
     for refused in ["--victims ping", "--draws 2", "--fabric edr --hosts 8", "--overwrite"] {
         assert_eq!(run(refused).status.code(), Some(2), "{refused}");
     }
