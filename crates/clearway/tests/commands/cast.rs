@@ -121,8 +121,8 @@ impl Ground {
         cast
     }
 
-    fn cast(&self, arguments: &[&str]) -> Notified {
-        Notified::from_output(self.command(arguments).output().expect("the program"))
+    fn cast(&self, arguments: &[&str]) -> CastOutput {
+        CastOutput::from_output(self.command(arguments).output().expect("the program"))
     }
 }
 
@@ -171,13 +171,13 @@ impl Receiver {
 }
 
 /// What a cast said.
-struct Notified {
+struct CastOutput {
     status: i32,
     text: String,
     errors: String,
 }
 
-impl Notified {
+impl CastOutput {
     fn from_output(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let status = output.status.code().unwrap_or(-1);
@@ -338,7 +338,7 @@ fn cast__a_stream_of_unknown_length() {
             .spawn()
             .expect("the program");
         cast.stdin.take().expect("a pipe").write_all(&bytes).expect("taken");
-        Notified::from_output(cast.wait_with_output().expect("it ends"))
+        CastOutput::from_output(cast.wait_with_output().expect("it ends"))
             .expect(0, "2 of 2 have everything");
         (0..2)
             .for_each(|number| assert!(fs::read(ground.at(number, "s")).expect("there") == bytes));
@@ -366,7 +366,7 @@ fn cast__others_go_on_without_a_killed_receiver_and_it_catches_up() {
     fs::write(ground.from("model"), noise(24 * MIB, 8)).expect("written");
     let cast = ground.begin("model");
     ground.receivers[0].kill();
-    let reported = Notified::from_output(cast.wait_with_output().expect("it ends"));
+    let reported = CastOutput::from_output(cast.wait_with_output().expect("it ends"));
     reported.expect(1, "2 of 3 have everything");
     reported.expect(1, "lost");
     (1..3).for_each(|number| assert_same(&ground.from("model"), &ground.at(number, "model")));
@@ -390,7 +390,7 @@ fn cast__a_file_that_changes_while_it_is_sent_appears_nowhere() {
         .open(ground.from("model"))
         .and_then(|mut file| file.write_all(b"more"))
         .expect("longer");
-    let reported = Notified::from_output(cast.wait_with_output().expect("it ends"));
+    let reported = CastOutput::from_output(cast.wait_with_output().expect("it ends"));
     reported.expect(1, "not sent: model: it changed while it was sent");
     reported.expect(1, "2 of 2 have everything but what was not sent");
     (0..2).for_each(|number| assert!(!ground.at(number, "model").exists()));
@@ -449,7 +449,7 @@ fn cast__what_cannot_be_read_is_named_and_the_rest_is_sent() {
     close(0o000);
     let cast = |arguments: &[&str]| {
         without_rights(&ground.command(arguments))
-            .map(|mut command| Notified::from_output(command.output().expect("the program")))
+            .map(|mut command| CastOutput::from_output(command.output().expect("the program")))
     };
     let Some(reported) = cast(&["tree"]) else { return close(0o755) };
     let alone = cast(&["tree/closed/"]);
@@ -495,7 +495,7 @@ fn cast__a_file_that_goes_away_before_its_turn_is_named_and_the_rest_is_sent() {
     ["b", "c"].iter().for_each(|name| fs::write(ground.from(name), name).expect("written"));
     let cast = ground.begin("./");
     fs::remove_file(ground.from("b")).expect("removed");
-    let reported = Notified::from_output(cast.wait_with_output().expect("it ends"));
+    let reported = CastOutput::from_output(cast.wait_with_output().expect("it ends"));
     reported.expect(1, "not sent: ./b: No such file or directory");
     reported.expect(1, "2 of 2 have everything but what was not sent");
     for number in 0..2 {
@@ -539,7 +539,7 @@ fn cast__what_is_wrong_is_said_in_one_sentence() {
             .arg(ground.from("model"))
             .args(["--to", &ground.to(), "--key"])
             .arg(key);
-        Notified::from_output(command.output().expect("the program"))
+        CastOutput::from_output(command.output().expect("the program"))
     };
     with(&other).expect(1, "can be read by others: chmod 600");
     fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).expect("set");
@@ -670,7 +670,7 @@ fn cast__over_ssh_as_one_program_says_it() {
             .arg(ground.root.join("at-%r"))
             .args(more);
         command.env("PATH", format!("{}:{path}", ground.root.display()));
-        Notified::from_output(command.output().expect("the program"))
+        CastOutput::from_output(command.output().expect("the program"))
     };
     let hosts = ground.root.join("hosts").display().to_string();
     let reported = cast(&["--to", &hosts]);

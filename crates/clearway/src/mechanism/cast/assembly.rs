@@ -27,7 +27,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::message::{HashPolicy, REPORTED_MAX, ReceiverOutcome, RemovalTask};
-use super::path::{PathText, RelativePath};
+use super::path::RelativePath;
 use super::plan::{
     BLOCK, BlockHash, EntryKind, Inventory, ManifestEntry, NumberRuns, hash_of, length_of, root_of,
 };
@@ -600,9 +600,7 @@ impl Assembly {
             self.states.iter().filter(|state| matches!(state, EntryProgress::Done)).count() as u64;
         let failed = || {
             self.entries.iter().zip(&self.states).filter_map(|(entry, state)| match state {
-                EntryProgress::Failed(why) => {
-                    Some((PathText(entry.path.to_string().into_bytes()), why.clone()))
-                }
+                EntryProgress::Failed(why) => Some((entry.path.text(), why.clone())),
                 _ => None,
             })
         };

@@ -72,7 +72,7 @@ use path::{PathText, RelativePath};
 use peers::{Connector, ExpectedReceiver, ReceiverConnection};
 use progress::{ProgressLine, ProgressMode};
 use receiver::Destination;
-use receiver_list::ContactMode;
+use receiver_list::{ContactMode, NamedReceiver};
 use sender::CastOptions;
 use source::{CastSource, StreamSource};
 use summary::CastSummary;
@@ -145,8 +145,9 @@ pub(crate) fn cast(request: &CastRequest) -> Result<Exit> {
     receiver_list::check_directories(&hosts, request.into.as_deref()).map_err(usage)?;
     let listener = MetricsListener::bind(request.metrics)?;
     let source = source(request)?;
-    let lacks_directory = hosts.iter().any(|host| host.into.is_none()) && request.into.is_none();
-    if lacks_directory && contact == ContactMode::Ssh {
+    let directory = |host: &NamedReceiver| host.into.clone().or_else(|| request.into.clone());
+    let is_unnamed = hosts.iter().any(|host| is_home(directory(host).as_deref()));
+    if is_unnamed && contact == ContactMode::Ssh {
         refuse_removal(request, &source)?;
     }
     let interrupt = Interrupt::listen()?;
@@ -224,6 +225,13 @@ fn source(request: &CastRequest) -> Result<CastSource> {
         return refuse("--delete removes below directories that are cast, and none is cast");
     }
     Ok(source)
+}
+
+/// Returns whether a directory at a receiver is the one where its process begins.
+fn is_home(into: Option<&str>) -> bool {
+    let mut names = into.unwrap_or_default().split('/');
+    let is_absolute = into.is_some_and(|into| into.starts_with('/'));
+    !is_absolute && names.all(|name| matches!(name, "" | "."))
 }
 
 /// Refuses to remove what is in a directory that nobody has named.
@@ -325,7 +333,7 @@ fn across_job(request: &CastRequest) -> Result<Exit> {
 fn send_to_job(site: &CoordinatedJob, request: &CastRequest) -> Result<Exit> {
     let listener = MetricsListener::bind(request.metrics)?;
     let source = source(request)?;
-    if request.into.is_none() {
+    if is_home(request.into.as_deref()) {
         refuse_removal(request, &source)?;
     }
     let secret = site.secret()?.into_bytes();

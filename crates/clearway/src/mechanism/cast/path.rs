@@ -58,6 +58,12 @@ impl RelativePath {
         self.0.starts_with(&other.0)
     }
 
+    /// Returns its bytes, `.` for the target itself.
+    pub(super) fn text(&self) -> PathText {
+        let names: Vec<&[u8]> = self.0.iter().map(|name| &name.0[..]).collect();
+        PathText(if names.is_empty() { b".".to_vec() } else { names.join(&b'/') })
+    }
+
     pub(super) fn names(&self) -> impl Iterator<Item = &OsStr> {
         self.0.iter().map(|name| OsStr::from_bytes(&name.0))
     }

@@ -3,7 +3,8 @@
 //! # Model
 //! First it is decided, without a change, which names go: all below the directories that were cast,
 //! but for what was cast, what a pattern excludes, and what is not finished. A directory that holds
-//! something that stays, stays. Then they are removed, inner names first.
+//! something that stays, stays. Then they are removed, inner names first. A pattern holds below each
+//! of the directories, so where one lies in another, what either excludes stays.
 //!
 //! # Invariants
 //! I1. Symbolic links are removed and not followed; nothing outside the directories is touched
@@ -14,7 +15,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::exclusion::{ExcludePattern, NameKind, is_excluded, parse_all};
 use super::message::{EXTRAS_MAX, ExtraNames, REPORTED_MAX, RemovalTask};
@@ -49,9 +50,10 @@ pub(super) fn remove(
     };
     let mut present: BTreeSet<&RelativePath> = entries.iter().map(|entry| &entry.path).collect();
     present.extend(&task.kept);
+    let roots = &task.below;
     let mut choice =
-        RemovalChoice { exclude, present, extras: Vec::new(), staying: BTreeSet::new() };
-    for root in &task.below {
+        RemovalChoice { exclude, present, roots, extras: Vec::new(), staying: BTreeSet::new() };
+    for root in roots {
         choice.walk(target, root, &mut removed);
     }
     let RemovalChoice { extras, staying, .. } = choice;
@@ -59,7 +61,7 @@ pub(super) fn remove(
     if target.only_looks() {
         let listed = extras.iter().filter(goes);
         let count = listed.clone().count() as u64;
-        let paths = listed.take(EXTRAS_MAX).map(|(path, _)| shown(path)).collect();
+        let paths = listed.take(EXTRAS_MAX).map(|(path, _)| path.text()).collect();
         removed.extras = ExtraNames { count, paths };
         return removed;
     }
@@ -74,15 +76,11 @@ pub(super) fn remove(
     removed
 }
 
-fn shown(path: &RelativePath) -> PathText {
-    PathText(path.to_string().into_bytes())
-}
-
 impl RemovedNames {
     fn fail(&mut self, path: &RelativePath, why: String) {
         self.failed += 1;
         if self.why.len() < REPORTED_MAX {
-            self.why.push((shown(path), format!("not removed: {why}")));
+            self.why.push((path.text(), format!("not removed: {why}")));
         }
     }
 }
@@ -92,6 +90,8 @@ struct RemovalChoice<'t> {
     exclude: Vec<ExcludePattern>,
     /// What the source has.
     present: BTreeSet<&'t RelativePath>,
+    /// The directories that were cast.
+    roots: &'t [RelativePath],
     /// What it has not, directories before what is in them.
     extras: Vec<(RelativePath, NameKind)>,
     /// Directories with something in them that stays.
@@ -119,7 +119,7 @@ impl RemovalChoice<'_> {
                 }
             };
             for listed in names {
-                match self.choose(root, &directory, &listed) {
+                match self.choose(&directory, &listed) {
                     Ok(inner) => open.extend(inner),
                     Err(why) => {
                         self.stay(&directory);
@@ -134,7 +134,6 @@ impl RemovalChoice<'_> {
     /// Chooses whether a name in `directory` goes; returns the directory that it is, to be walked.
     fn choose(
         &mut self,
-        root: &RelativePath,
         directory: &RelativePath,
         listed: &ListedName,
     ) -> Result<Option<RelativePath>, String> {
@@ -144,16 +143,24 @@ impl RemovalChoice<'_> {
         }
         let path = directory.join(name).ok_or("its path is too long")?;
         let is_directory = *kind == NameKind::Directory;
+        if self.roots.contains(&path) {
+            // It is walked by itself.
+            return Ok(None);
+        }
         if self.present.contains(&path) {
             return Ok(is_directory.then_some(path));
         }
-        let below: PathBuf = path.names().skip(root.names().count()).collect();
-        if is_excluded(&self.exclude, Path::new(&below), *kind) {
+        let mut around = self.roots.iter().filter(|root| path.is_below(root));
+        let is_kept = around.any(|root| {
+            let below: PathBuf = path.names().skip(root.names().count()).collect();
+            is_excluded(&self.exclude, &below, *kind)
+        });
+        if is_kept {
             self.stay(directory);
             return Ok(None);
         }
         if *is_mounted {
-            return Err("another file system is mounted there".to_owned());
+            return Err("something is mounted there".to_owned());
         }
         if self.extras.len() == ENTRIES_MAX {
             return Err(format!("more than {ENTRIES_MAX} names would go"));
@@ -208,7 +215,7 @@ mod tests {
         let task = RemovalTask { below: vec![path("cast")], ..RemovalTask::default() };
         let mut looks = TargetDirectory::open_for(&inside, TargetAccess::Look).expect("a target");
         let listed = remove(&mut looks, &task, &[]);
-        let extras = ExtraNames { count: 1, paths: vec![shown(&path("cast/link"))] };
+        let extras = ExtraNames { count: 1, paths: vec![path("cast/link").text()] };
         assert_eq!((listed.count, listed.extras), (0, extras));
         assert!(inside.join("cast/link").exists());
         let removed = remove(&mut target, &task, &[]);
@@ -229,6 +236,29 @@ mod tests {
         let removed = remove(&mut target, &task, &[]);
         assert_eq!((removed.count, removed.failed), (0, 1));
         assert!(ground.join("inner").exists());
+        fs::remove_dir_all(ground).expect("removed");
+    }
+
+    #[test]
+    fn remove__what_is_mounted_stays_also_of_the_same_file_system() {
+        let ground = std::env::temp_dir().join(format!("clearway-mounted-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&ground);
+        let (outside, place) = (ground.join("outside"), ground.join("inside/cast/mounted"));
+        fs::create_dir_all(&outside).expect("made");
+        fs::create_dir_all(&place).expect("made");
+        fs::write(outside.join("file"), b"kept").expect("written");
+        let none = None::<&str>;
+        let flags = nix::mount::MsFlags::MS_BIND;
+        if let Err(error) = nix::mount::mount(Some(&outside), &place, none, flags, none) {
+            println!("skipped: nothing can be mounted: {error}");
+            return;
+        }
+        let mut target = TargetDirectory::open(&ground.join("inside")).expect("a target");
+        let task = RemovalTask { below: vec![path("cast")], ..RemovalTask::default() };
+        let removed = remove(&mut target, &task, &[]);
+        nix::mount::umount(&place).expect("mounted");
+        assert_eq!((removed.count, removed.failed), (0, 1));
+        assert!(outside.join("file").exists());
         fs::remove_dir_all(ground).expect("removed");
     }
 }

@@ -33,7 +33,7 @@ use nix::sys::stat::{
 };
 use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, geteuid, symlinkat, syncfs, unlinkat};
-use rustix::fs::Dir;
+use rustix::fs::{Dir, StatxAttributes, StatxFlags, statx};
 
 use super::exclusion::NameKind;
 use super::message::TargetAccess;
@@ -80,7 +80,7 @@ pub(super) struct TargetDirectory {
 pub(super) struct ListedName {
     pub(super) name: Vec<u8>,
     pub(super) kind: NameKind,
-    /// Another file system begins there.
+    /// Something is mounted there.
     pub(super) is_mounted: bool,
 }
 
@@ -416,7 +416,7 @@ impl TargetDirectory {
                     names.push(ListedName {
                         name: name.to_bytes().to_vec(),
                         kind: NameKind::from_directory(kind_of(&found) == SFlag::S_IFDIR),
-                        is_mounted: found.st_dev != device,
+                        is_mounted: found.st_dev != device || is_mount_point(directory, name),
                     });
                 }
             }
@@ -652,6 +652,14 @@ fn is_left(directory: BorrowedFd<'_>, name: &OsStr, before: Option<SystemTime>) 
         // A link, or what nobody may read any more.
         Err(error) => matches!(error, Errno::ELOOP | Errno::EACCES),
     }
+}
+
+/// Returns whether something is mounted at a name, also a part of the same file system; Linux says so
+/// since 5.8.
+fn is_mount_point(directory: BorrowedFd<'_>, name: &std::ffi::CStr) -> bool {
+    let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW | rustix::fs::AtFlags::NO_AUTOMOUNT;
+    let found = statx(directory, name, flags, StatxFlags::empty());
+    found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// Returns whether something is a file, a directory, a link or something else.

@@ -8,7 +8,7 @@ fn write(path: &Path) {
 }
 
 /// The first receiver's row of a summary.
-fn row(reported: &Notified) -> serde_json::Value {
+fn row(reported: &CastOutput) -> serde_json::Value {
     let summary: serde_json::Value = serde_json::from_str(&reported.text).expect(&reported.errors);
     summary["receivers"][0].clone()
 }
@@ -72,10 +72,13 @@ fn delete__contents_of_a_directory_replace_those_of_the_target() {
     ground.cast(&["-", "--delete"]).expect(2, "--delete is for directories");
     let home = ground.root.join("home");
     write(&home.join("precious"));
-    let mut command = Command::new(PROGRAM);
-    command.args(["cast", "tree/", "--delete", "--to", "n1"]).current_dir(ground.from(""));
-    Notified::from_output(command.env("HOME", &home).output().expect("the program"))
-        .expect(2, "name a directory with --into");
+    for into in [&[][..], &["--into", ""], &["--into", "./"]] {
+        let mut command = Command::new(PROGRAM);
+        command.args(["cast", "tree/", "--delete", "--to", "n1"]).args(into);
+        command.current_dir(ground.from("")).env("HOME", &home);
+        CastOutput::from_output(command.output().expect("the program"))
+            .expect(2, "name a directory with --into");
+    }
 }
 
 #[test]
@@ -91,7 +94,7 @@ fn delete__nothing_goes_when_something_could_not_be_read_or_did_not_arrive() {
     };
     close(0o000);
     let reported = without_rights(&ground.command(&["tree", "--delete"]))
-        .map(|mut command| Notified::from_output(command.output().expect("the program")));
+        .map(|mut command| CastOutput::from_output(command.output().expect("the program")));
     close(0o755);
     if let Some(reported) = reported {
         reported.expect(1, "nothing was removed, because not everything could be read");
@@ -119,4 +122,20 @@ fn delete__what_the_source_has_and_does_not_cast_stays() {
     write(&ground.at(0, "tree/socket"));
     ground.cast(&["tree", "--delete"]).expect(0, "1 of 1 have everything");
     assert_eq!(names(&ground.at(0, "tree")), ["kept", "socket"]);
+}
+
+#[test]
+fn delete__of_a_directory_in_another_each_extra_goes_once_and_what_is_excluded_stays() {
+    let ground = Ground::new("delete-nested", 1);
+    write(&ground.from("outer/one"));
+    write(&ground.from("inner/kept"));
+    for name in ["inner/build/object", "inner/a\nb"] {
+        write(&ground.at(0, name));
+    }
+    let nested = ["outer/", "inner", "--delete", "--exclude", "/build"];
+    let dry = row(&ground.cast(&[&nested[..], &["-n", "--json"]].concat()));
+    assert_eq!(dry["extras"]["paths"], serde_json::json!(["inner/a%0Ab"]));
+    ground.cast(&nested).expect(0, "removed: 1");
+    assert!(ground.at(0, "inner/build/object").exists() && ground.at(0, "inner/kept").exists());
+    assert!(!ground.at(0, "inner/a\nb").exists());
 }

@@ -38,7 +38,7 @@ fn dry_run__says_what_would_be_sent_to_whom_and_changes_nothing() {
         let mut command = Command::new(PROGRAM);
         command.args(["cast", "tree", "--exclude=*.o", "--to", &second, "--key"]);
         command.arg(ground.root.join("key")).args(arguments).current_dir(ground.from(""));
-        Notified::from_output(command.output().expect("the program"))
+        CastOutput::from_output(command.output().expect("the program"))
     };
     cast(&[]).expect(0, "1 of 1 have everything");
     fs::set_permissions(ground.at(1, "tree/model"), fs::Permissions::from_mode(0o600))
@@ -97,7 +97,7 @@ fn dry_run__over_ssh_not_even_a_key_is_made() {
     command.args(["cast", "model", "-n", "--to", "n1", "--into"]).arg(ground.root.join("at-%h"));
     command.env("PATH", format!("{}:{path}", ground.root.display()));
     command.env("XDG_STATE_HOME", ground.root.join("state")).current_dir(ground.from(""));
-    Notified::from_output(command.output().expect("the program"))
+    CastOutput::from_output(command.output().expect("the program"))
         .expect(0, "would be sent: model: 5 B, to 1 of 1");
     assert_eq!(everything(&ground.root), before);
 }

@@ -132,7 +132,7 @@ fn rate__two_casts_of_a_user_share_it() {
         command.spawn().expect("the program")
     });
     for cast in casts {
-        let reported = Notified::from_output(cast.wait_with_output().expect("it ends"));
+        let reported = CastOutput::from_output(cast.wait_with_output().expect("it ends"));
         reported.expect(0, "2 of 2 have everything");
     }
     // What leaves before the casts have counted each other is little.

@@ -86,7 +86,7 @@ fn sealed__containers_of_one_machine_talk_sealed() {
     fs::write(ground.from("model"), MARKER.repeat(2 * MIB / MARKER.len())).expect("written");
     let listening = Listening::start(&lab, 1, MARKER);
     let cast = lab.spawn(Rank(0), ground.command(&["model"])).expect("a process in the lab");
-    Notified::from_output(cast.wait_with_output().expect("it ends"))
+    CastOutput::from_output(cast.wait_with_output().expect("it ends"))
         .expect(0, "1 of 1 have everything");
     assert_same(&ground.from("model"), &ground.at(0, "model"));
     let [bytes, marked] = listening.end();
@@ -95,10 +95,10 @@ fn sealed__containers_of_one_machine_talk_sealed() {
 }
 
 /// Casts `model` from the first host of `lab`.
-fn cast_in(lab: &Lab, ground: &Ground, arguments: &[&str]) -> Notified {
+fn cast_in(lab: &Lab, ground: &Ground, arguments: &[&str]) -> CastOutput {
     let command = ground.command(&[&["model"], arguments].concat());
     let cast = lab.spawn(Rank(0), command).expect("a process in the lab");
-    Notified::from_output(cast.wait_with_output().expect("it ends"))
+    CastOutput::from_output(cast.wait_with_output().expect("it ends"))
 }
 
 #[test]

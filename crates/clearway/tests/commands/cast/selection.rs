@@ -93,7 +93,7 @@ fn exclude__what_cannot_be_read_is_no_failure_when_it_is_left_out() {
         .map(|mut command| command.output().expect("the program"))
         .unwrap_or_else(|| command.output().expect("the program"));
     close(0o755);
-    let reported = Notified::from_output(reported);
+    let reported = CastOutput::from_output(reported);
     reported.expect(0, "1 of 1 have everything; ");
     reported.expect(0, "left out by --exclude: 3");
     assert!(!reported.text.contains("socket"), "{}", reported.text);

@@ -26,7 +26,7 @@ fn serve__each_cast_has_a_line_when_it_begins_and_one_when_it_ends() {
         let mut command = Command::new(PROGRAM);
         command.args(["cast", "model", "--to", &address, "--key"]).arg(ground.root.join("key"));
         command.args(arguments).current_dir(ground.from(""));
-        Notified::from_output(command.output().expect("the program"))
+        CastOutput::from_output(command.output().expect("the program"))
     };
     let mut expect = |words: &str| {
         let mut line = String::new();

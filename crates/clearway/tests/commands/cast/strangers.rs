@@ -92,7 +92,7 @@ fn crowd__a_sender_that_is_shown_out_comes_again() {
     });
     let mut command = Command::new(PROGRAM);
     command.args(["cast", "model", "--to", &address, "--key"]).arg(ground.root.join("key"));
-    let reported = Notified::from_output(
+    let reported = CastOutput::from_output(
         command.current_dir(ground.root.join("from")).output().expect("the program"),
     );
     reported.expect(0, "1 of 1 have everything");

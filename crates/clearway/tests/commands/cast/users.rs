@@ -167,7 +167,7 @@ fn swapped__what_root_sends_of_another_users_directory_is_what_it_saw_there() {
         &shared,
         &format!("ln -sf {secret} file; mv inner outer; ln -s {} inner", private.display()),
     );
-    let reported = Notified::from_output(cast.wait_with_output().expect("it ends"));
+    let reported = CastOutput::from_output(cast.wait_with_output().expect("it ends"));
     for name in ["file", "inner/file"] {
         reported.expect(1, &format!("not sent: ./shared/{name}: it changed while it was sent"));
         assert!(!ground.at(0, "shared").join(name).exists(), "{name}");

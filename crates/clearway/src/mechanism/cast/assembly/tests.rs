@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::mechanism::cast::path::RelativePath;
+use crate::mechanism::cast::path::{PathText, RelativePath};
 use crate::mechanism::cast::plan::Modified;
 
 /// A directory of its own, gone at the end.
