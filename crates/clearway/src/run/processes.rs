@@ -20,7 +20,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{Class, LocalNs, Rank};
@@ -501,9 +501,15 @@ impl RankProcesses {
     /// Returns what the clock of `rank` says. Nothing else may be under way.
     pub(super) fn time(&mut self, rank: Rank) -> Result<LocalNs> {
         self.send::<()>(rank, &ToRank::Time)?;
-        match self.poll::<IgnoredAny>(START_TIMEOUT)? {
-            Some((_, FromRank::Time(time))) => Ok(time),
-            _ => bail!("{} does not say what time it is", self.name(rank)),
+        let until = Instant::now() + START_TIMEOUT;
+        loop {
+            match self.poll::<IgnoredAny>(until.saturating_duration_since(Instant::now()))? {
+                Some((_, FromRank::Time(time))) => return Ok(time),
+                // A rank that dies in the middle of its answer leaves a part of it; its end, which says
+                // how, comes behind.
+                None if Instant::now() < until => {}
+                _ => bail!("{} does not say what time it is", self.name(rank)),
+            }
         }
     }
 
@@ -674,12 +680,10 @@ impl Drop for RankProcesses {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use std::net::{Ipv4Addr, TcpListener};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::time::Instant;
-
-    use super::*;
 
     /// A rank that never stops, and how much of what it says was taken.
     struct Talkative(Arc<AtomicU64>);
@@ -776,6 +780,18 @@ mod tests {
             None,
             "nobody shares memory with it any more"
         );
+    }
+
+    #[test]
+    fn time__a_rank_that_dies_in_the_middle_of_its_answer_is_reported_as_dead() {
+        let (member, end) = member("h0");
+        let mut all = RankProcesses::new(vec![member], Interrupt::listen().expect("signals"));
+        let output = all.members[0].output().expect("an output");
+        listen((Rank(0), 0), output, all.lines_in.clone());
+        write!(end.get_ref(), "{{\"ti").expect("a part of a line");
+        drop(end);
+        let why = all.time(Rank(0)).expect_err("it is gone").to_string();
+        assert!(why.contains("rank 0 on host h0") && !why.contains("what time"), "{why}");
     }
 
     #[test]
