@@ -151,8 +151,8 @@ pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
         print(&text)?;
         return Ok(Exit::Good);
     }
-    let reported = flags.rate.is_some() || flags.trunk.is_some();
-    let rate = if reported { HostRateSource::OfScenario } else { HostRateSource::OfSite };
+    let is_rate_given = flags.rate.is_some() || flags.trunk.is_some();
+    let rate = if is_rate_given { HostRateSource::OfScenario } else { HostRateSource::OfSite };
     let programs = Programs::from_flags(&flags.programs);
     if let Some(test) = scenario.section_mut::<CongestionSection>() {
         test.programs.clone_from(&programs);

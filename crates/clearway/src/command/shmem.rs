@@ -11,16 +11,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use clearway_runtime::launch::HereOptions;
+use clearway_runtime::launch::{HereOptions, RANKS_MAX};
 
 use super::start;
 use crate::run::exit::{Exit, wrong_usage};
 
 /// The library's program that says what it sees.
 const DESCRIBE: &str = "clearway-shmem-describe";
-
-/// The most ranks of a job, as `clearway-runtime` starts them.
-const PES_MAX: u32 = 1 << 20;
 
 /// The OpenSHMEM library.
 #[derive(Debug, Subcommand)]
@@ -44,8 +41,8 @@ pub(super) fn command(command: &ShmemCommand) -> Result<Exit> {
     if *pes == 0 {
         wrong_usage!("-n 0 looks with no PE; give a number of PEs from 1");
     }
-    if *pes > PES_MAX {
-        wrong_usage!("-n {pes} are more PEs than a job has; 1 to {PES_MAX} work");
+    if *pes > RANKS_MAX {
+        wrong_usage!("-n {pes} are more PEs than a job has; 1 to {RANKS_MAX} work");
     }
     start::start(*pes, &OsString::from(describe()?), &[], &HereOptions::default())
 }

@@ -156,8 +156,8 @@ pub(super) enum FromReceiver {
         has: Inventory,
         /// Why entries failed, some of them.
         why: Vec<(u32, String)>,
-        /// What tells the target from other directories of its machine: device and number; none
-        /// when it is not there and shall not be made.
+        /// The device and inode of the target directory; `None` if it does not exist and this cast
+        /// must not create it.
         place: Option<(u64, u64)>,
     },
     /// What it lacks of a file of which it has a part.

@@ -62,7 +62,7 @@ const NOTES_MAX: usize = 20;
 
 /// An open directory.
 pub(super) struct TargetDirectory {
-    /// None where it is not there, and shall not be made.
+    /// `None` if it does not exist, and this cast must not create it.
     root: Option<OwnedFd>,
     access: TargetAccess,
     naming: TemporaryNames,
@@ -554,7 +554,7 @@ impl Drop for TargetDirectory {
     }
 }
 
-/// Returns whether `error` only says that something is not there that shall not be made.
+/// Returns whether `error` says that a name does not exist which this cast must not create.
 fn is_absent(error: &io::Error, access: TargetAccess) -> bool {
     access == TargetAccess::Look && error.kind() == io::ErrorKind::NotFound
 }
