@@ -12,6 +12,7 @@ mod qos;
 mod report;
 mod run;
 mod scenario;
+mod together;
 
 fn main() -> std::process::ExitCode {
     command::main()

@@ -12,6 +12,7 @@ use crate::report::present::Presenter;
 use crate::run::Mechanism;
 use crate::run::rank_process::ServeRank;
 use crate::scenario::{Scenario, SectionKind};
+use crate::together::Together;
 
 /// All mechanisms, in the order in which a page shows them.
 const MECHANISMS: &[&dyn Mechanism] = &[
@@ -22,6 +23,7 @@ const MECHANISMS: &[&dyn Mechanism] = &[
     &Gpcnet,
     &ShmemClasses,
     &StagingNoise,
+    &Together,
     #[cfg(test)]
     &crate::mechanism::echo::EchoRing,
 ];
@@ -242,6 +244,8 @@ mod tests {
             ("shmem", "preset", [None, Some("--on sim"), Some("--on sim")]),
             ("staging", "topology", [Some("`preset`"), Some("--on sim"), Some("--on sim")]),
             ("staging", "preset", [None, Some("--on sim"), Some("--on sim")]),
+            ("together", "topology", [Some("`preset`"), Some("--on sim"), Some("--on sim")]),
+            ("together", "preset", [None, Some("--on sim"), Some("--on sim")]),
             ("echo", "topology", [None, None, None]),
             ("echo", "preset", [None, Some("--on sim"), Some("[fabric] topology")]),
         ];

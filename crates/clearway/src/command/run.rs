@@ -88,8 +88,8 @@ impl<'a> JobFlags<'a> {
     }
 }
 
-/// Runs the tour: the laboratory (or, where it is refused, the simulator), then a page at the scale
-/// of a machine.
+/// Runs the tour: the laboratory (or, where it is refused, the simulator), then all mechanisms on one
+/// simulated network.
 pub(crate) fn demo(output: &Output) -> Result<Exit> {
     eprintln!(
         "A lab of 8 virtual hosts on one switch: two of them ping each other while three others send to one of the two at\n\
@@ -106,13 +106,13 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
         other => other?,
     };
     eprintln!(
-        "\nAnd a machine that is not here: 384 simulated nodes of an InfiniBand tree, GPCNeT's congestors on four fifths\n\
-         of them, first on the lane of everybody, then beside victims with a lane of their own."
+        "\nAnd all mechanisms together, on a network that is not here: 384 simulated nodes at 400 Gb/s run an application\n\
+         beside OpenSHMEM puts, timeslice building, a cast and a checkpoint, in one class and then in classes."
     );
     let report =
-        ReportFlags { out: Some(directory.join("machine")), overwrite: output.report.overwrite };
+        ReportFlags { out: Some(directory.join("together")), overwrite: output.report.overwrite };
     let there = Output { seed: output.seed, report };
-    shipped("demo-machine", VenueKind::Sim, &there)?;
+    shipped("together", VenueKind::Sim, &there)?;
     Ok(exit)
 }
 

@@ -5,7 +5,6 @@ pub(super) const SHIPPED: [(&str, &str); 23] = [
     ("broadcast", include_str!("../../../../scenarios/broadcast.toml")),
     ("broadcast-sim", include_str!("../../../../scenarios/broadcast-sim.toml")),
     ("demo", include_str!("../../../../scenarios/demo.toml")),
-    ("demo-machine", include_str!("../../../../scenarios/demo-machine.toml")),
     ("gpcnet-aries", include_str!("../../../../scenarios/gpcnet-aries.toml")),
     ("gpcnet-edr", include_str!("../../../../scenarios/gpcnet-edr.toml")),
     ("gpcnet-slingshot", include_str!("../../../../scenarios/gpcnet-slingshot.toml")),
@@ -24,6 +23,7 @@ pub(super) const SHIPPED: [(&str, &str); 23] = [
     ("timeslice-64", include_str!("../../../../scenarios/timeslice-64.toml")),
     ("timeslice-drop", include_str!("../../../../scenarios/timeslice-drop.toml")),
     ("timeslice-noise", include_str!("../../../../scenarios/timeslice-noise.toml")),
+    ("together", include_str!("../../../../scenarios/together.toml")),
     ("trunk", include_str!("../../../../scenarios/trunk.toml")),
 ];
 

@@ -24,7 +24,22 @@ pub(crate) fn text(report: &Value) -> String {
     }
     shmem_rows(report, &mut text);
     staging_rows(report, &mut text);
+    together_rows(report, &mut text);
     text
+}
+
+/// Adds the figures of an application and transfers on one network, if the report has any.
+fn together_rows(report: &Value, text: &mut String) {
+    let is_of_together =
+        |figure: &&Value| figure["name"].as_str().is_some_and(|it| it.starts_with("together_"));
+    for figure in list(&report["figures"]).filter(is_of_together) {
+        let name = figure["name"].as_str().unwrap_or_default();
+        let keys = ["queue", "application", "transfer", "company", "phase", "quantile", "link"];
+        let words = keys.map(|key| label(figure, key));
+        let words = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>();
+        let value = number(&figure["value"]);
+        let _ = writeln!(text, "{name:<30} {:<40} {value:>12}", words.join(" "));
+    }
 }
 
 /// Adds the figures of an application beside writers, if the report has any.

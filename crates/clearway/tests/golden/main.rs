@@ -110,3 +110,16 @@ fn golden__shmem_640() {
 fn golden__shmem_1024() {
     unchanged_in_full("shmem-1024.txt", "shmem-1024");
 }
+
+#[test]
+fn golden__short_together() {
+    unchanged(
+        "short-together.txt",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/short-together.toml"),
+    );
+}
+
+#[test]
+fn golden__together() {
+    unchanged_in_full("together.txt", "together");
+}

@@ -26,7 +26,7 @@ mod report;
 mod section;
 pub(crate) mod shares;
 mod shares_section;
-mod simulated;
+pub(crate) mod simulated;
 mod slowest;
 pub(crate) mod windows;
 pub(crate) mod with_cast;

@@ -21,7 +21,7 @@ use clearway_proto::congestion::{CongestionEvent, Phase};
 use clearway_proto::wire::Wire;
 use clearway_sim::Picos;
 use clearway_sim::fabric::{self, FabricOptions, RankedMessage, Trace, Trains};
-use clearway_sim::wire::ContentModel;
+use clearway_sim::wire::{ContentModel, SimWire};
 use clearway_sim::world::World;
 
 use super::phases::{PhasePlan, PhaseResult};
@@ -85,7 +85,7 @@ fn body_max(machine: &SimMachine) -> u32 {
 }
 
 /// Returns the headers of all packets of one message with the longest body.
-fn overhead(machine: &SimMachine) -> Bytes {
+pub(crate) fn overhead(machine: &SimMachine) -> Bytes {
     let packets =
         (u64::from(body_max(machine)) + BULK_HEAD).div_ceil(machine.spec.packet.payload.0.max(1));
     Bytes(packets * machine.spec.packet.header.0)
@@ -103,19 +103,30 @@ fn world(
     let looks =
         |order: &Phase| order.victim.as_ref().is_some_and(|victim| victim.memory() > Bytes(0));
     let bodies = if orders.iter().any(looks) { ContentModel::Real } else { ContentModel::Phantom };
-    let payload = machine.spec.packet.payload.0;
-    let symbol_max = payload.saturating_sub(SYMBOL_HEAD).clamp(1, u64::from(u16::MAX)) as u32;
     let mut refused = None;
     let world = machine.world(carrier, bodies, key, |wire| {
-        let Phase { loads, victim, .. } = &orders[wire.rank().index()];
-        let mut engine = TestWithStaging::new(wire, body_max(machine), key)
-            .expect("a fresh end has room for a region");
-        let prepared = engine.prepare(wire, loads.iter().map(|load| &load.kind), symbol_max);
-        let given = victim.as_ref().map_or(Ok(()), |victim| engine.prepare_victim(wire, victim));
-        refused = refused.take().or(prepared.err()).or(given.err());
+        let (engine, refusal) = test_rank(machine, wire, key, &orders[wire.rank().index()]);
+        refused = refused.take().or(refusal);
         engine
     });
     refused.map_or(Ok(world), Err)
+}
+
+/// Returns the engines of a rank on `machine`, ready for `order`, and what was refused of it.
+pub(crate) fn test_rank(
+    machine: &SimMachine,
+    wire: &mut SimWire,
+    key: RandomKey,
+    order: &Phase,
+) -> (TestWithStaging, Option<anyhow::Error>) {
+    let Phase { loads, victim, .. } = order;
+    let payload = machine.spec.packet.payload.0;
+    let symbol_max = payload.saturating_sub(SYMBOL_HEAD).clamp(1, u64::from(u16::MAX)) as u32;
+    let mut engine = TestWithStaging::new(wire, body_max(machine), key)
+        .expect("a fresh end has room for a region");
+    let prepared = engine.prepare(wire, loads.iter().map(|load| &load.kind), symbol_max);
+    let given = victim.as_ref().map_or(Ok(()), |victim| engine.prepare_victim(wire, victim));
+    (engine, prepared.err().or(given.err()))
 }
 
 /// Returns the world of phase `number` on `machine`, with all orders given.

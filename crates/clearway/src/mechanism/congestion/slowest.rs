@@ -20,8 +20,8 @@ use crate::report::model::LongestWait;
 
 /// Messages of a phase that a report tells of: what fits a screen.
 pub(crate) const KEPT: usize = 5;
-/// Events that all repeats together may cost: about four seconds (2.3 million a second,
-/// `demo-machine`).
+/// Events that all repeats together may cost: about four seconds (2.3 million a second, 384 nodes of
+/// `edr` under GPCNeT's congestors).
 pub(crate) const EVENTS_MAX: u64 = 10_000_000;
 
 /// Deals `messages`, the slowest first, to repeats; in each they are in order of time, with `gap`

@@ -19,6 +19,9 @@ mod section;
 mod simulated;
 mod table;
 
+pub(crate) use program::PeEngine;
+pub(crate) use simulated::putter;
+
 use anyhow::{Context, Result, bail};
 use clearway_wires::{WireNeeds, WireRequest};
 

@@ -121,7 +121,7 @@ struct Awaited {
 
 /// One PE.
 #[derive(Debug)]
-pub(super) struct PeEngine {
+pub(crate) struct PeEngine {
     node: QueueNode,
     inner: Out<QueueEvent>,
     limits: QueueLimits,
@@ -160,6 +160,11 @@ impl PeEngine {
             record: PeRecord::default(),
             fault: None,
         }
+    }
+
+    /// Returns the bytes of long puts that have ended in the measured window.
+    pub(crate) const fn put_bytes(&self) -> u64 {
+        self.record.bulk_bytes
     }
 
     /// Ends the phase at `now`; what was counted.

@@ -174,7 +174,8 @@ fn phase(
     let carrier = machine.carrier(key, FabricOptions::default());
     let mut world = machine.world(carrier, ContentModel::Real, key, |wire| {
         let role = draw.role(wire.rank(), test, classes, pattern, key);
-        engine(wire, pes, test.put, role, measured).expect("a lossless fabric carries it")
+        let rank = wire.rank();
+        engine(wire, [rank.0, pes], test.put, role, measured).expect("a lossless fabric carries it")
     });
     let heaps: Vec<Rc<RefCell<PeHeap>>> = (0..pes).map(|_| Rc::default()).collect();
     for (rank, heap) in (0..).map(Rank).zip(&heaps) {
@@ -208,10 +209,25 @@ fn phase(
     Ok(seen)
 }
 
-/// Returns the engine at the end of `wire`; nothing where the wire is none for it.
+/// Returns the PE `me` of `pes` at the end of `wire`, which keeps `window` puts of `put` bytes to all
+/// others in turn under way until `until`; nothing where the wire is none for it.
+pub(crate) fn putter(
+    wire: &mut SimWire,
+    [me, pes]: [u32; 2],
+    put: Bytes,
+    (class, window): (Class, u32),
+    until: LocalNs,
+) -> Option<PeEngine> {
+    // From its own place on, so that not all begin with the same.
+    let targets = (1..pes).map(|step| Rank((me + step) % pes)).collect();
+    let role = PeRole::Congestor { targets, class, window, bytes: put.0 as u32 };
+    engine(wire, [me, pes], put, role, [LocalNs(0), until])
+}
+
+/// Returns the PE `me` of `pes` at the end of `wire`; nothing where the wire is none for it.
 fn engine(
     wire: &mut SimWire,
-    pes: u32,
+    [me, pes]: [u32; 2],
     put: Bytes,
     role: PeRole,
     measured: [LocalNs; 2],
@@ -223,7 +239,7 @@ fn engine(
     let [source, target] = [wire.register(put).ok()?, wire.register(put).ok()?];
     let segments = [Some(target), None, None, None];
     let capabilities = wire.capabilities().clone();
-    let config = QueueConfig::new(wire.rank(), pes, &capabilities, answers, segments).ok()?;
+    let config = QueueConfig::new(Rank(me), pes, &capabilities, answers, segments).ok()?;
     let memory = PeMemory {
         batch: Span { region: batch, offset: 0, length: BATCH },
         source: Span { region: source, offset: 0, length: put.0 as u32 },

@@ -104,17 +104,21 @@ impl SimVenue {
     }
 
     /// Keeps what the ports did in `phase` between two readings, in place of what they did in the
-    /// queue's earlier ones.
+    /// queue's earlier ones, and returns it.
     ///
     /// # Errors
     /// No queue is armed.
-    pub(crate) fn keep(&mut self, phase: &str, window: [&ports::CounterReading; 2]) -> Result<()> {
+    pub(crate) fn keep(
+        &mut self,
+        phase: &str,
+        window: [&ports::CounterReading; 2],
+    ) -> Result<PhaseLoad> {
         let (queue, machine) =
             self.armed.as_ref().context("no queue was armed; this is a defect of the program")?;
         let load = ports::load(queue, phase, &machine.spec, &machine.network.graph, window);
         self.loads.retain(|kept| kept.labels != load.labels);
-        self.loads.push(load);
-        Ok(())
+        self.loads.push(load.clone());
+        Ok(load)
     }
 }
 

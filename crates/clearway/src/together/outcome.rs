@@ -1,0 +1,169 @@
+//! What runs showed: the application's times and each transfer's bytes, slice by slice.
+
+use clearway_proto::base::Class;
+use clearway_proto::congestion::{Metric, PhaseRecord};
+use clearway_proto::stats::{Histogram, Quantile, QuantileValue};
+use clearway_sim::graph::DeviceId;
+
+use super::roles::Transfer;
+use crate::mechanism::congestion::windows::{Window, Windows};
+use crate::report::model::{PhaseLoad, PortLoad};
+use crate::run::venue::SimMachine;
+
+/// The transfers of one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TransferSet {
+    Alone(Transfer),
+    All,
+}
+
+impl TransferSet {
+    pub(super) fn has(self, transfer: Transfer) -> bool {
+        self == Self::All || self == Self::Alone(transfer)
+    }
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Alone(transfer) => transfer.name(),
+            Self::All => "all transfers",
+        }
+    }
+}
+
+/// What the application does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Application {
+    Ping,
+    Allreduce,
+}
+
+impl Application {
+    pub(super) const ALL: [Self; 2] = [Self::Ping, Self::Allreduce];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::Allreduce => "allreduce",
+        }
+    }
+
+    const fn metric(self) -> Metric {
+        match self {
+            Self::Ping => Metric::OneWay,
+            Self::Allreduce => Metric::Iteration,
+        }
+    }
+}
+
+/// The fullest link of a network.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct BusiestLink {
+    /// From where to where.
+    pub(super) name: String,
+    /// What it carries of its rate, from 0 to 1.
+    pub(super) fraction: f64,
+}
+
+impl BusiestLink {
+    /// Returns what `port` carried of bulk; that of `load` is the application's too where it has no
+    /// lane of its own, and is far below a hundredth.
+    pub(super) fn new(port: &PortLoad, load: &PhaseLoad, machine: &SimMachine) -> Self {
+        let urgent = |name: &String| {
+            name.contains(Class::LowLatency.name()) && !name.contains(Class::Bulk.name())
+        };
+        let own = load.lanes.iter().zip(&port.lanes).filter(|(name, _)| urgent(name));
+        let urgent: f64 = own.map(|(_, percent)| percent).sum();
+        let [from, to] = port.ends.map(|end| machine.network.graph.name(DeviceId(end)));
+        let fraction = port.load / 100.0 * (1.0 - urgent / 100.0);
+        Self { name: format!("{from} to {to}"), fraction }
+    }
+}
+
+/// What one run showed.
+#[derive(Clone, Debug)]
+pub(super) struct SharedRun {
+    pub(super) queue: String,
+    pub(super) set: TransferSet,
+    /// Times in ns, by what the application does and by slice.
+    pub(super) times: [Vec<Histogram>; Application::ALL.len()],
+    /// Bytes that arrived, by transfer and by slice.
+    pub(super) bytes: [Vec<u64>; Transfer::ALL.len()],
+    pub(super) link: Option<BusiestLink>,
+}
+
+impl SharedRun {
+    /// Creates a run of `set` on `queue` in which nothing has happened, of this many slices.
+    pub(super) fn new(queue: &str, set: TransferSet, slices: u32) -> Self {
+        let slices = slices as usize;
+        Self {
+            queue: queue.to_owned(),
+            set,
+            times: std::array::from_fn(|_| vec![Histogram::new(); slices]),
+            bytes: std::array::from_fn(|_| vec![0; slices]),
+            link: None,
+        }
+    }
+
+    /// Adds `bytes` that `transfer` carried in `slice`.
+    pub(super) fn carried(&mut self, transfer: Transfer, slice: u32, bytes: u64) {
+        if let Some(sum) = self.bytes[transfer as usize].get_mut(slice as usize) {
+            *sum += bytes;
+        }
+    }
+
+    /// Adds what a host recorded of the application, the cast and the checkpoint.
+    pub(super) fn add_record(&mut self, record: &PhaseRecord) {
+        for (kind, slices) in Application::ALL.into_iter().zip(&mut self.times) {
+            let series = record.series.iter().filter(|series| series.metric == kind.metric());
+            for (slice, times) in series.flat_map(|series| &series.slices) {
+                if let Some(sum) = slices.get_mut(*slice as usize) {
+                    sum.merge(times);
+                }
+            }
+        }
+        for series in &record.load {
+            let of_class = |transfer: &&Transfer| transfer.class() == series.class;
+            let loads = [Transfer::Cast, Transfer::Checkpoint];
+            let Some(transfer) = loads.iter().find(of_class) else { continue };
+            for slice in &series.slices {
+                self.carried(*transfer, slice.slice, slice.body);
+            }
+        }
+    }
+
+    /// Returns the application's times in slices that `counts` chooses.
+    pub(super) fn times(&self, kind: Application, counts: impl Fn(u32) -> bool) -> Histogram {
+        let chosen = (0..).zip(&self.times[kind as usize]).filter(|(slice, _)| counts(*slice));
+        Histogram::merged(chosen.map(|(_, times)| times))
+    }
+
+    /// Returns the application's p99 in us, slice by slice; nothing where nothing was timed.
+    pub(super) fn p99_series(&self, kind: Application) -> Vec<Option<f64>> {
+        self.times[kind as usize]
+            .iter()
+            .map(|times| (!times.is_empty()).then(|| quantile_us(times, Quantile::P99)))
+            .collect()
+    }
+
+    /// Returns what `transfer` carried in bytes per second while all transfers ran.
+    pub(super) fn rate(&self, transfer: Transfer, windows: &Windows) -> f64 {
+        let Window { from, until } = windows.congested;
+        let counted = self.bytes[transfer as usize].get(from as usize..until as usize);
+        let bytes: u64 = counted.unwrap_or_default().iter().sum();
+        bytes as f64 / windows.congested.length(windows.grid).as_secs_f64()
+    }
+
+    /// Returns what `transfer` carried in bytes per second, slice by slice.
+    pub(super) fn rate_series(&self, transfer: Transfer, windows: &Windows) -> Vec<f64> {
+        let second = windows.grid.slice.as_secs_f64();
+        self.bytes[transfer as usize].iter().map(|bytes| *bytes as f64 / second).collect()
+    }
+}
+
+/// Returns a quantile of times in ns as us; infinite where so much was lost or nothing timed.
+pub(super) fn quantile_us(times: &Histogram, at: Quantile) -> f64 {
+    match times.quantile(at) {
+        QuantileValue::Finite(ns) => ns as f64 / 1e3,
+        _ => f64::INFINITY,
+    }
+}
