@@ -244,8 +244,8 @@ mod tests {
             ("shmem", "preset", [None, Some("--on sim"), Some("--on sim")]),
             ("staging", "topology", [Some("`preset`"), Some("--on sim"), Some("--on sim")]),
             ("staging", "preset", [None, Some("--on sim"), Some("--on sim")]),
-            ("together", "topology", [Some("`preset`"), Some("--on sim"), Some("--on sim")]),
-            ("together", "preset", [None, Some("--on sim"), Some("--on sim")]),
+            ("together", "topology", [Some("`preset`"), None, Some("--on lab")]),
+            ("together", "preset", [None, Some("[lab.fabric]"), Some("--on lab")]),
             ("echo", "topology", [None, None, None]),
             ("echo", "preset", [None, Some("--on sim"), Some("[fabric] topology")]),
         ];

@@ -69,6 +69,7 @@ pub(super) fn series(runs: &[SharedRun], windows: &Windows) -> TogetherSeries {
             .collect(),
         transfers: Transfer::ALL
             .into_iter()
+            .filter(|transfer| runs.iter().any(|it| it.set == TransferSet::Alone(*transfer)))
             .map(|transfer| {
                 let rates = run.rate_series(transfer, windows).into_iter();
                 (transfer.name().to_owned(), rates.map(ExtendedReal::or_infinite).collect())
@@ -142,10 +143,11 @@ fn transfers(run: &SharedRun, runs: &[SharedRun], windows: &Windows) -> Vec<Figu
     let mut figures = Vec::new();
     let mut shares = Vec::new();
     for transfer in Transfer::ALL {
-        let rate = run.rate(transfer, windows);
-        figures.push(rate_figure(run, transfer, rate, ALL));
+        // One that cannot run in this place did not run alone either.
         let alone = runs.iter().find(|it| it.set == TransferSet::Alone(transfer));
         let Some(alone) = alone.map(|alone| alone.rate(transfer, windows)) else { continue };
+        let rate = run.rate(transfer, windows);
+        figures.push(rate_figure(run, transfer, rate, ALL));
         let share = rate / alone.max(1.0);
         // Jain's index takes whole amounts.
         shares.push((share * 1e6) as u64);

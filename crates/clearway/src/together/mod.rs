@@ -10,29 +10,27 @@
 
 mod figures;
 mod job;
+mod lab;
 mod outcome;
 mod report;
 mod roles;
 mod section;
 mod simulated;
 
-use anyhow::{Context, Result, bail};
-use clearway_wires::{WireNeeds, WireRequest};
+use anyhow::{Context, Result, anyhow, bail};
+use clearway_proto::base::RandomKey;
 
 use self::outcome::TransferSet;
 use self::roles::Transfer;
 use self::section::TogetherSection;
-use crate::mechanism::congestion;
+use crate::mechanism::congestion::{self, CongestionTest, PhaseRunner};
 use crate::report::model::Report;
-use crate::run::exit::Exit;
-use crate::run::rank_process::{RankContext, ServeRank};
-use crate::run::venue::{AdjustMachine, LaunchSpec, Venue, VenueRanks};
+use crate::run::rank_process::ServeRank;
+use crate::run::venue::{AdjustMachine, LaunchSpec, Venue};
 use crate::run::{Mechanism, RunSpec, VenueKind};
 use crate::scenario::{Fabric, Scenario, SectionKind};
 
 const NAME: &str = "together";
-/// Why it has no rank processes.
-const ELSEWHERE: &str = "[together] runs on a simulated machine, use --on sim";
 
 /// The scenario in which all mechanisms share a network.
 pub(crate) struct Together;
@@ -47,24 +45,24 @@ impl Mechanism for Together {
     }
 
     fn rank(&self) -> (&'static str, ServeRank) {
-        (NAME, serve)
+        // The application is a rank of the congestion test on each host.
+        CongestionTest.rank()
     }
 
     fn launch(&self, scenario: &Scenario) -> LaunchSpec {
-        LaunchSpec {
-            seed: scenario.seed,
-            mechanism: NAME,
-            need: WireNeeds::Packets,
-            per_host: 1,
-            wire: WireRequest::AUTO,
-        }
+        CongestionTest.launch(scenario)
     }
 
     fn refusal(&self, scenario: &Scenario, place: VenueKind) -> Option<String> {
         match (place, &scenario.fabric) {
             (VenueKind::Sim, Fabric::Machine(_)) => None,
-            (VenueKind::Sim, _) => Some("[together] needs a machine: a `preset` works".to_owned()),
-            _ => Some(ELSEWHERE.to_owned()),
+            (VenueKind::Sim, _) => {
+                Some("on the simulator [together] needs a machine: a `preset` works".to_owned())
+            }
+            (VenueKind::Lab, fabric) => fabric.as_lab().err(),
+            (VenueKind::Cluster, _) => Some(
+                "[together] runs on a simulated machine or in a lab: --on sim, --on lab".to_owned(),
+            ),
         }
     }
 
@@ -77,25 +75,44 @@ impl Mechanism for Together {
         let test = order.scenario.section::<TogetherSection>().context("no [together]")?;
         let windows = test.windows(&order.scenario.fabric);
         let [one_class, classes] = &test.queues[..] else { bail!("[together] has two queues") };
-        let alone = Transfer::ALL.map(|transfer| (one_class, TransferSet::Alone(transfer)));
+        let in_lab = venue.place() == VenueKind::Lab;
+        let (transfers, left_out) =
+            if in_lab { lab::transfers() } else { (Transfer::ALL.to_vec(), Vec::new()) };
+        report.warnings.extend(left_out);
+        let alone = transfers.iter().map(|transfer| (one_class, TransferSet::Alone(*transfer)));
         let all = [one_class, classes].map(|queue| (queue, TransferSet::All));
+        let rate = order.scenario.fabric.host_rate().map_err(|why| anyhow!(why))?;
+        let key = RandomKey::new(order.scenario.seed);
         let mut runs = Vec::new();
         let mut armed = None;
-        for (queue, set) in alone.into_iter().chain(all) {
+        let mut stage = PhaseRunner::new(venue);
+        for (queue, set) in alone.chain(all) {
             if armed != Some(queue) {
-                venue.arm(queue)?;
+                stage.arm(queue)?;
                 armed = Some(queue);
             }
             eprintln!("{queue}: {}", set.name());
-            let VenueRanks::Simulated(venue) = venue.ranks() else { bail!(ELSEWHERE) };
-            runs.push(simulated::run(venue, test, windows, set, queue)?);
+            runs.push(match stage.simulator() {
+                Some(venue) => simulated::run(venue, test, windows, set, queue)?,
+                None => {
+                    let chosen = (set, &transfers[..]);
+                    lab::run(&mut stage, test, key, windows, chosen, (queue, rate))?
+                }
+            });
         }
+        stage.conclude(report);
+        let busy = runs.iter().filter(|run| run.processor_wait > lab::WAIT_MAX);
+        report.warnings.extend(busy.map(|run| {
+            format!(
+                "{} beside {}: the application's ranks waited {:.0} % of the time for a processor, so its times are also \
+                 the machine's; repeat on a quiet one",
+                run.queue,
+                run.set.name(),
+                run.processor_wait * 100.0
+            )
+        }));
         report.figures.extend(figures::figures(&runs, &windows));
         report.set_part(&figures::series(&runs, &windows));
         Ok(())
     }
-}
-
-fn serve(_: RankContext) -> Result<Exit> {
-    bail!(ELSEWHERE)
 }

@@ -89,6 +89,10 @@ pub(super) struct SharedRun {
     /// Bytes that arrived, by transfer and by slice.
     pub(super) bytes: [Vec<u64>; Transfer::ALL.len()],
     pub(super) link: Option<BusiestLink>,
+    /// Slices over which rates are averaged for a drawing: counters of commands move in steps.
+    pub(super) smoothing: usize,
+    /// Share of the time beside transfers that ranks of the application waited for a processor.
+    pub(super) processor_wait: f64,
 }
 
 impl SharedRun {
@@ -101,6 +105,8 @@ impl SharedRun {
             times: std::array::from_fn(|_| vec![Histogram::new(); slices]),
             bytes: std::array::from_fn(|_| vec![0; slices]),
             link: None,
+            smoothing: 1,
+            processor_wait: 0.0,
         }
     }
 
@@ -155,8 +161,13 @@ impl SharedRun {
 
     /// Returns what `transfer` carried in bytes per second, slice by slice.
     pub(super) fn rate_series(&self, transfer: Transfer, windows: &Windows) -> Vec<f64> {
-        let second = windows.grid.slice.as_secs_f64();
-        self.bytes[transfer as usize].iter().map(|bytes| *bytes as f64 / second).collect()
+        let (all, slice) = (&self.bytes[transfer as usize], windows.grid.slice.as_secs_f64());
+        let around = self.smoothing / 2;
+        let mean = |place: usize| {
+            let near = &all[place.saturating_sub(around)..(place + around + 1).min(all.len())];
+            near.iter().sum::<u64>() as f64 / (near.len() as f64 * slice)
+        };
+        (0..all.len()).map(mean).collect()
     }
 }
 

@@ -29,9 +29,13 @@ impl Presenter for Together {
         };
         let line =
             figures_named(report, LINE_FRACTION).find(|it| is(it, labels::QUEUE, classes))?;
+        let transfers = match transfer_rows(report, &queues).len() {
+            1 => "a bulk transfer".to_owned(),
+            count => format!("{count} bulk transfers"),
+        };
         Some(format!(
-            "In one class ({one_class}) the application is {} times slower beside four bulk transfers; in classes \
-             ({classes}) {} times, with {:.0} % bulk on the fullest link",
+            "In one class ({one_class}) the application is {} times slower beside {transfers}; in classes ({classes}) {} \
+             times, with {:.0} % bulk on the fullest link",
             digits(worst(one_class)?),
             digits(worst(classes)?),
             line.value.get() * 100.0

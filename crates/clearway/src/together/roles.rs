@@ -15,7 +15,8 @@
 
 use std::ops::Range;
 
-use clearway_proto::base::{Class, RandomKey, Rank};
+use clearway_proto::base::{Class, Nanos, RandomKey, Rank};
+use clearway_proto::congestion::{VictimKind, VictimTask};
 
 /// Hosts of a program that does allreduce. A rare interruption of one holds up all: in larger programs
 /// these, and not the network, would be the slowest hundredth.
@@ -102,6 +103,17 @@ impl HostRoles {
             staging,
             pes: quarters(3, 4).chain(quarters(0, 1)).collect(),
         }
+    }
+
+    /// Returns what the application does on `host`, with this mean time between pings, or least time
+    /// between allreduces.
+    pub(super) fn application(&self, host: Rank, interval: Nanos) -> VictimTask {
+        let program = self.allreduce.iter().find(|program| program.contains(&host));
+        let (kind, ring) = match program {
+            Some(program) => (VictimKind::Allreduce, program),
+            None => (VictimKind::Ping, &self.pings),
+        };
+        VictimTask { kind, ring: ring.clone(), class: Class::LowLatency, interval }
     }
 }
 

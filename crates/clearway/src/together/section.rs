@@ -63,7 +63,13 @@ impl Default for TogetherSection {
 impl TogetherSection {
     /// Returns when transfers run, and what counts.
     pub(super) fn windows(&self, fabric: &Fabric) -> Windows {
-        Windows::new(Grid::new(fabric, self.slice), self.isolated.0, self.congested.0)
+        let grid = Grid::new(fabric, self.slice);
+        let windows = match fabric {
+            Fabric::Machine(_) => Windows::new,
+            // Commands take their time to start and to end.
+            Fabric::Lab(_) | Fabric::Site(_) => Windows::around_program,
+        };
+        windows(grid, self.isolated.0, self.congested.0)
     }
 }
 

@@ -14,8 +14,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::congestion::{
-    CongestionEvent, CongestorKind, LoadIntensity, LoadTask, Phase, PhaseRecord, VictimKind,
-    VictimTask,
+    CongestionEvent, CongestorKind, LoadIntensity, LoadTask, Phase, PhaseRecord,
 };
 use clearway_proto::timeslice::{
     ContributionSizes, ContributionSource, Dfs, Policy, ReleasePolicy, TimesliceCommand,
@@ -142,21 +141,11 @@ impl SharedPlan<'_> {
     fn order(&self, rank: Rank, overhead: Bytes) -> Phase {
         let Windows { grid, .. } = self.windows;
         let is_application = rank.0 < self.hosts;
-        let victim = is_application.then(|| self.victim(rank));
+        let interval = self.test.application_interval.0;
+        let victim = is_application.then(|| self.roles.application(rank, interval));
         let loads = if is_application { Vec::new() } else { self.loads(rank) };
         let (length, drain, slice) = (self.windows.length(), grid.drain, grid.slice);
         Phase { number: 1, begin: BEGIN, length, drain, slice, overhead, victim, loads }
-    }
-
-    /// Returns what the application does on `host`.
-    fn victim(&self, host: Rank) -> VictimTask {
-        let program = self.roles.allreduce.iter().find(|program| program.contains(&host));
-        let (kind, ring) = match program {
-            Some(program) => (VictimKind::Allreduce, program),
-            None => (VictimKind::Ping, &self.roles.pings),
-        };
-        let interval = self.test.application_interval.0;
-        VictimTask { kind, ring: ring.clone(), class: Class::LowLatency, interval }
     }
 
     /// Returns the parts of `rank` in the cast and the checkpoint.

@@ -232,7 +232,7 @@ impl<'a> CongestionCoordinator<'a, '_> {
             windows: &cell.windows,
             part: &|rank| cell.part(rank),
             what,
-            beside: beside.as_ref(),
+            beside: beside.as_ref().map(|it| it as _),
         };
         let phase_result = self.stage.phase(&plan)?;
         let key = self.key().purpose("intervals").node(self.done as u64).node(u64::from(number));

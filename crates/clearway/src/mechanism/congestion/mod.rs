@@ -33,7 +33,7 @@ pub(crate) mod with_cast;
 pub(crate) mod with_staging;
 
 pub(crate) use calibration::small_messages;
-pub(crate) use phases::PhaseRunner;
+pub(crate) use phases::{PhaseCompanion, PhasePlan, PhaseResult, PhaseRole, PhaseRunner};
 use replay::is_replay_done;
 pub(crate) use replay::{PhaseReplay, ReplayQuestion, micros};
 pub(crate) use section::{CongestionSection, INTENSITY_MAX, NullControl};

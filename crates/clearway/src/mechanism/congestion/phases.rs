@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clearway_lab::Lab;
 use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
 use clearway_proto::congestion::{LoadTask, Phase, PhaseRecord, VictimTask};
 use clearway_runtime::clock;
@@ -20,7 +21,7 @@ use super::windows::{Grid, Windows};
 use crate::report::model::{Report, Slowest};
 use crate::run::ended;
 use crate::run::task::{LossCounts, RankRecord, RankWait};
-use crate::run::venue::{ProcessVenue, Venue, VenueFacts, VenueRanks};
+use crate::run::venue::{ProcessVenue, SimVenue, Venue, VenueFacts, VenueRanks};
 
 /// How often a wait looks for the user's interrupt.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -57,8 +58,23 @@ pub(crate) struct PhasePlan<'a> {
     pub(crate) part: &'a dyn Fn(Rank) -> PhaseRole,
     /// What it is, for a person.
     pub(crate) what: String,
-    /// A command of the user's that loads in the middle of it.
-    pub(crate) beside: Option<&'a RefCell<TimedCommand>>,
+    /// What else runs in the middle of it: commands that load.
+    pub(crate) beside: Option<&'a RefCell<dyn PhaseCompanion + 'a>>,
+}
+
+/// What runs during a phase of processes beside their messages.
+pub(crate) trait PhaseCompanion {
+    /// Does what is due `elapsed` after the phase's beginning.
+    ///
+    /// # Errors
+    /// One sentence that ends the phase.
+    fn step(&mut self, elapsed: Nanos) -> Result<()>;
+}
+
+impl PhaseCompanion for TimedCommand {
+    fn step(&mut self, elapsed: Nanos) -> Result<()> {
+        Self::step(self, elapsed)
+    }
 }
 
 /// Load alone, for as long as something else takes that is no message of Clearway's.
@@ -120,6 +136,22 @@ impl<'v> PhaseRunner<'v> {
     /// Returns the names of the hosts, by rank.
     pub(crate) fn hosts(&self) -> Vec<String> {
         self.venue.hosts()
+    }
+
+    /// Returns the virtual hosts, where there are any.
+    pub(crate) fn lab(&mut self) -> Option<&Lab> {
+        match self.venue.ranks() {
+            VenueRanks::Simulated(_) => None,
+            VenueRanks::Processes(ranks) => ranks.lab(),
+        }
+    }
+
+    /// Returns the simulator, where ranks are simulated.
+    pub(crate) fn simulator(&mut self) -> Option<&mut SimVenue> {
+        match self.venue.ranks() {
+            VenueRanks::Simulated(sim) => Some(sim),
+            VenueRanks::Processes(_) => None,
+        }
     }
 
     /// Puts `queue` on every port.

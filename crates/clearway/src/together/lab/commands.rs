@@ -1,0 +1,303 @@
+//! The commands of transfers in the hosts of a lab: servers, mounts, and the lines that load.
+//!
+//! # Model
+//! What takes time to come up and sends nothing by itself, receivers of the cast, the staging server
+//! and its mounts, is there before a run and ends after it. The lines that load are run by guards, as
+//! congestor commands are.
+//!
+//! # Invariants
+//! I1. A mount is gone before its server is.
+//! I2. All files lie below one directory, which is removed at the end.
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clearway_lab::Lab;
+use clearway_proto::base::{RandomKey, Rank};
+
+use super::super::roles::{HostRoles, Transfer};
+use super::counters::ServedCounter;
+
+/// Ports of metrics, on the loopback of their hosts.
+const TIMESLICES: u16 = 9464;
+const CAST: u16 = 9465;
+const CHECKPOINT: u16 = 9466;
+/// Where the staging server listens.
+const SERVER_PORT: u16 = 27183;
+/// Bytes of the staging server's log.
+const LOG: &str = "512MiB";
+/// Bytes of the file that is cast again and again: what does not shrink when it is packed.
+const CAST_FILE: usize = 16 << 20;
+/// How long a server may take until it says where it listens.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The commands of one run.
+pub(super) struct LabCommands {
+    directory: PathBuf,
+    program: PathBuf,
+    /// Processes that only hold their host's network, servers and receivers.
+    servers: Vec<Child>,
+    mounts: Vec<PathBuf>,
+}
+
+/// A line for the shell that loads, and where.
+pub(super) struct LoadLine {
+    pub(super) transfer: Transfer,
+    pub(super) line: String,
+    pub(super) hosts: Vec<Rank>,
+}
+
+impl Transfer {
+    /// Returns the counter of what it carried; nothing where no command counts.
+    pub(super) const fn counter(self) -> Option<ServedCounter> {
+        let (port, name) = match self {
+            Self::Queues => return None,
+            Self::Timeslices => (TIMESLICES, "clearway_timeslice_landed_bytes_total"),
+            Self::Cast => (CAST, "clearway_cast_received_bytes_total"),
+            Self::Checkpoint => (CHECKPOINT, "clearway_staging_written_bytes_total"),
+        };
+        Some(ServedCounter { port, name })
+    }
+
+    /// Returns the host whose command counts.
+    pub(super) fn counting_host(self, roles: &HostRoles) -> Option<Rank> {
+        match self {
+            Self::Queues => None,
+            Self::Timeslices => Some(Rank(roles.inputs.start)),
+            Self::Cast => roles.members.first().copied(),
+            Self::Checkpoint => roles.staging.first()?.first().copied(),
+        }
+    }
+}
+
+impl LabCommands {
+    /// Makes a directory for the files of commands below that of temporary files.
+    pub(super) fn new(key: RandomKey) -> Result<Self> {
+        let name = format!("clearway-together-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir_all(&directory)
+            .with_context(|| format!("{} cannot be made", directory.display()))?;
+        let program = std::env::current_exe().context("the path of this program")?;
+        let this = Self { directory, program, servers: Vec::new(), mounts: Vec::new() };
+        let mut stream = key.purpose("contents").stream();
+        let mut words = |bytes: usize| -> Vec<u8> {
+            (0..bytes / 8).flat_map(|_| stream.next_u64().to_le_bytes()).collect()
+        };
+        this.write("key", &words(32), 0o600)?;
+        this.write("file", &words(CAST_FILE), 0o600)?;
+        Ok(this)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn write(&self, name: &str, contents: &[u8], mode: u32) -> Result<()> {
+        let path = self.path(name);
+        let written = fs::write(&path, contents)
+            .and_then(|()| fs::set_permissions(&path, Permissions::from_mode(mode)));
+        written.with_context(|| format!("{} cannot be written", path.display()))
+    }
+
+    fn make(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        fs::create_dir_all(&path).with_context(|| format!("{} cannot be made", path.display()))?;
+        Ok(path)
+    }
+
+    /// Starts what `transfer` needs before it loads, and returns the lines that load.
+    ///
+    /// # Errors
+    /// One sentence: what did not start.
+    pub(super) fn prepare(
+        &mut self,
+        lab: &Lab,
+        roles: &HostRoles,
+        transfer: Transfer,
+    ) -> Result<Vec<LoadLine>> {
+        let lines = match transfer {
+            Transfer::Queues => Vec::new(),
+            Transfer::Timeslices => vec![self.timeslices(lab, roles)?],
+            Transfer::Cast => vec![self.cast(lab, roles)?],
+            Transfer::Checkpoint => self.checkpoint(lab, roles)?,
+        };
+        Ok(lines)
+    }
+
+    /// Starts `command` on `host`; it ends with this.
+    fn start(&mut self, lab: &Lab, host: Rank, mut command: Command) -> Result<&mut Child> {
+        command.stdin(Stdio::null());
+        let name = command.get_program().display().to_string();
+        let child = lab.spawn(host, command);
+        self.servers.push(child.with_context(|| format!("{name} cannot start on host {host}"))?);
+        self.servers.last_mut().context("a process that was just started")
+    }
+
+    /// Starts `command`, a server of this program, and waits until it says that it `listens`.
+    fn serve(&mut self, lab: &Lab, host: Rank, mut command: Command, listens: &str) -> Result<()> {
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = self.start(lab, host, command)?;
+        let output = child.stderr.take().context("a server without output")?;
+        let lines = forwarded(BufReader::new(output));
+        let mut last = String::new();
+        while let Ok(line) = lines.recv_timeout(TIMEOUT) {
+            if line.contains(listens) {
+                return Ok(());
+            }
+            last = line;
+        }
+        bail!("a server on host {host} does not listen: {last}")
+    }
+
+    /// Prepares timeslice building: ranks are started as over ssh, by a program of that name that enters
+    /// hosts.
+    fn timeslices(&mut self, lab: &Lab, roles: &HostRoles) -> Result<LoadLine> {
+        let ranks = || (roles.inputs.start..roles.builders.end).map(Rank);
+        let (mut cases, mut hosts) = (String::new(), String::new());
+        for rank in ranks() {
+            let name = host_name(lab, rank)?;
+            let mut holder = Command::new("sleep");
+            holder.arg("infinity");
+            let process = self.start(lab, rank, holder)?.id();
+            cases += &format!("{name}) process={process};;\n");
+            hosts += &format!("{name}\n");
+        }
+        let coordinator = Rank(roles.inputs.start);
+        let address = address(lab, coordinator)?;
+        // Virtual hosts have the machine's name, which leads nowhere in their network.
+        let script = format!(
+            "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\ncase $1 in\n{cases}esac\n\
+             line=$(printf %s \"$2\" | sed \"s/CLEARWAY_MEET='[^:']*:/CLEARWAY_MEET='{address}:/\")\n\
+             exec nsenter --net=/proc/$process/ns/net /bin/sh -c \"$line\"\n"
+        );
+        self.make("bin")?;
+        self.write("bin/ssh", script.as_bytes(), 0o700)?;
+        self.write("hosts", hosts.as_bytes(), 0o600)?;
+        let [bin, hosts, out] = ["bin", "hosts", "timeslices"].map(|name| quoted(&self.path(name)));
+        let line = format!(
+            "PATH={bin}:$PATH exec {} timeslice build --hostfile {hosts} --timeslices 100000000 --contribution 16KiB \
+             --ring 512KiB --insecure --wire udp --metrics 127.0.0.1:{TIMESLICES} --out {out} --overwrite",
+            quoted(&self.program)
+        );
+        Ok(LoadLine { transfer: Transfer::Timeslices, line, hosts: vec![coordinator] })
+    }
+
+    /// Starts the receivers of the cast.
+    fn cast(&mut self, lab: &Lab, roles: &HostRoles) -> Result<LoadLine> {
+        let (root, receivers) = roles.members.split_first().context("a cast without members")?;
+        let mut targets = Vec::new();
+        for host in receivers {
+            let into = self.make(&format!("received-{}", host.0))?;
+            let mut command = Command::new(&self.program);
+            command.args(["cast", "serve", "--key"]).arg(self.path("key")).arg("--into").arg(into);
+            self.serve(lab, *host, command, "listening at")?;
+            targets.push(address(lab, *host)?);
+        }
+        let [key, file] = ["key", "file"].map(|name| quoted(&self.path(name)));
+        let line = format!(
+            "exec {} cast --exec 'while cat {file}; do :; done' --name stream --key {key} --to {} --metrics \
+             127.0.0.1:{CAST}",
+            quoted(&self.program),
+            targets.join(",")
+        );
+        Ok(LoadLine { transfer: Transfer::Cast, line, hosts: vec![*root] })
+    }
+
+    /// Starts the staging server and its mounts.
+    fn checkpoint(&mut self, lab: &Lab, roles: &HostRoles) -> Result<Vec<LoadLine>> {
+        let group = roles.staging.first().context("a checkpoint without hosts")?;
+        let (server, clients) = group.split_first().context("a checkpoint without a server")?;
+        let [log, store] = [self.make("log")?, self.make("store")?];
+        let server_address = format!("{}:{SERVER_PORT}", address(lab, *server)?);
+        let mut command = Command::new(&self.program);
+        command.args([
+            "stage",
+            "serve",
+            "--size",
+            LOG,
+            "--class",
+            Transfer::Checkpoint.class().name(),
+        ]);
+        command.args(["--listen", &server_address]);
+        command.args(["--metrics", &format!("127.0.0.1:{CHECKPOINT}")]);
+        command.arg("--data").arg(log).arg("--backing").arg(store);
+        command.arg("--key").arg(self.path("key"));
+        self.serve(lab, *server, command, " at ")?;
+        let mut lines = Vec::new();
+        for client in clients {
+            let directory = self.make(&format!("mount-{}", client.0))?;
+            let mut command = Command::new(&self.program);
+            command.args(["mount", &server_address]).arg(&directory);
+            command.arg("--key").arg(self.path("key"));
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mounting = lab.spawn(*client, command).context("clearway mount cannot start")?;
+            let output = mounting.wait_with_output().context("clearway mount")?;
+            if !output.status.success() {
+                bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+            }
+            self.mounts.push(directory.clone());
+            // Small files: closing one waits for what the server lacks of it, at the end too.
+            let line = format!(
+                "n=0; while dd if=/dev/zero of={}/part.$n bs=1M count=2 oflag=direct 2>/dev/null; do \
+                 n=$(( (n + 1) % 16 )); done; exit 1",
+                quoted(&directory)
+            );
+            lines.push(LoadLine { transfer: Transfer::Checkpoint, line, hosts: vec![*client] });
+        }
+        Ok(lines)
+    }
+
+    /// Unmounts, and ends all servers.
+    fn end(&mut self) {
+        for mount in self.mounts.drain(..) {
+            let mut command = Command::new(&self.program);
+            command.arg("umount").arg(mount);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let _ = command.status();
+        }
+        for mut server in self.servers.drain(..) {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+impl Drop for LabCommands {
+    fn drop(&mut self) {
+        self.end();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Returns the lines of `output` as they come; nobody's output waits for a reader.
+fn forwarded(output: impl BufRead + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = channel();
+    thread::spawn(move || {
+        for line in output.lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    lines
+}
+
+fn host_name(lab: &Lab, host: Rank) -> Result<&str> {
+    let host = lab.hosts().get(host.index()).context("a host that the lab has not")?;
+    Ok(&host.name)
+}
+
+fn address(lab: &Lab, host: Rank) -> Result<String> {
+    let host = lab.hosts().get(host.index()).context("a host that the lab has not")?;
+    Ok(host.address.to_string())
+}
+
+/// Returns `path` as a word of a line for the shell.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
+}

@@ -1,0 +1,184 @@
+//! Runs the mechanisms' own commands in the hosts of a lab.
+//!
+//! # Model
+//! The application is the congestion test's rank on each host. Transfers are commands: `clearway
+//! timeslice build`, `clearway cast` and `dd` into `clearway mount` of a `clearway stage serve`, each
+//! started when transfers begin and ended with them. What they carry is read from their metrics, what
+//! links carry from their hosts.
+//!
+//! # Not here
+//! The OpenSHMEM program: it needs a C compiler and the library.
+
+mod commands;
+mod counters;
+
+use std::cell::RefCell;
+use std::fs::{self, OpenOptions};
+
+use anyhow::{Context, Result, bail};
+use clearway_proto::base::{BitsPerSec, LocalNs, Nanos, RandomKey, Rank};
+use nix::unistd::geteuid;
+
+use self::commands::LabCommands;
+use self::counters::{HostReader, HostReading, spread};
+use super::outcome::{BusiestLink, SharedRun, TransferSet};
+use super::roles::{HostRoles, Transfer};
+use super::section::TogetherSection;
+use crate::mechanism::congestion::program::{ProgramPart, TimedCommand};
+use crate::mechanism::congestion::windows::Windows;
+use crate::mechanism::congestion::{
+    PhaseCompanion, PhasePlan, PhaseResult, PhaseRole, PhaseRunner,
+};
+use crate::run::task::RankWait;
+
+/// Returns the transfers that this machine can run in a lab, and why it cannot run the others.
+pub(super) fn transfers() -> (Vec<Transfer>, Vec<String>) {
+    let mut left_out = vec!["the lab runs no OpenSHMEM program: queues were left out".to_owned()];
+    let mut transfers = vec![Transfer::Timeslices, Transfer::Cast];
+    match mount_refusal() {
+        None => transfers.push(Transfer::Checkpoint),
+        Some(why) => left_out.push(format!("{why}: the checkpoint was left out")),
+    }
+    (transfers, left_out)
+}
+
+/// Returns why nothing can be mounted by this process, if so.
+fn mount_refusal() -> Option<String> {
+    // user_namespaces(7): only the machine's first user namespace maps all users to themselves.
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    if map.split_whitespace().ne(["0", "0", "4294967295"]) || !geteuid().is_root() {
+        return Some("only root mounts a staging server".to_owned());
+    }
+    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    device.err().map(|why| format!("/dev/fuse: {why}"))
+}
+
+/// Slices over which a drawn rate is a mean: a mount sends a call of 1 MiB in two of them.
+const SMOOTHING: usize = 5;
+/// The share of time without a processor from which on times of the application are in doubt.
+pub(super) const WAIT_MAX: f64 = 0.05;
+
+/// All commands that load in one run.
+struct TimedTransfers(Vec<TimedCommand>);
+
+impl PhaseCompanion for TimedTransfers {
+    fn step(&mut self, elapsed: Nanos) -> Result<()> {
+        self.0.iter_mut().try_for_each(|command| command.step(elapsed))
+    }
+}
+
+/// Runs `set` of `transfers` in the lab of `stage`, whose links have `rate` and whose queue is `queue`.
+///
+/// # Errors
+/// One sentence: what did not start, or failed.
+pub(super) fn run(
+    stage: &mut PhaseRunner<'_>,
+    test: &TogetherSection,
+    key: RandomKey,
+    windows: Windows,
+    (set, transfers): (TransferSet, &[Transfer]),
+    (queue, rate): (&str, BitsPerSec),
+) -> Result<SharedRun> {
+    let hosts = stage.hosts().len() as u32;
+    let roles = HostRoles::new(hosts, test.staging_group.max(hosts), key);
+    let chosen: Vec<Transfer> = transfers.iter().copied().filter(|it| set.has(*it)).collect();
+    let mut commands = LabCommands::new(key)?;
+    let mut lines = Vec::new();
+    let lab = stage.lab().context("commands run in a lab only")?;
+    for transfer in &chosen {
+        let prepared = commands.prepare(lab, &roles, *transfer);
+        lines.extend(prepared.with_context(|| format!("the {}", transfer.name()))?);
+    }
+    let mut readers = Vec::new();
+    for host in (0..hosts).map(Rank) {
+        let here = |transfer: &&Transfer| transfer.counting_host(&roles) == Some(host);
+        let served = chosen.iter().filter(here).filter_map(|transfer| transfer.counter());
+        readers.push(HostReader::new(lab, host, served.collect())?);
+    }
+    let mut timed = Vec::new();
+    for line in lines {
+        let group = stage.start_group(ProgramPart::Congestor, &line.line, &line.hosts);
+        let group = group.with_context(|| format!("the {}", line.transfer.name()))?;
+        timed.push(TimedCommand::new(group, windows));
+    }
+    let timed = RefCell::new(TimedTransfers(timed));
+    let part = |rank| PhaseRole {
+        victim: Some(roles.application(rank, test.application_interval.0)),
+        loads: Vec::new(),
+    };
+    let what = format!("{} beside the application", set.name());
+    let plan = PhasePlan { windows: &windows, part: &part, what, beside: Some(&timed) };
+    let phase = stage.phase(&plan)?;
+    let readings = readers.into_iter().map(HostReader::finish).collect::<Result<Vec<_>>>()?;
+    let mut run = SharedRun::new(queue, set, windows.after.until);
+    for record in &phase.records {
+        run.add_record(record);
+    }
+    for transfer in &chosen {
+        add_transfer(&mut run, *transfer, &chosen, &roles, &readings, &phase, &windows);
+    }
+    run.smoothing = SMOOTHING;
+    run.processor_wait = processor_wait(&phase, &windows);
+    let hosts = stage.hosts();
+    run.link = busiest(&readings, &hosts, rate, phase.begin, &windows);
+    if chosen.iter().any(|transfer| run.rate(*transfer, &windows) > 0.0) {
+        return Ok(run);
+    }
+    bail!("no transfer carried anything on {queue} queues; the machine may be too busy, run again")
+}
+
+/// Returns the share of the time beside all transfers that ranks waited for a processor.
+fn processor_wait(phase: &PhaseResult, windows: &Windows) -> f64 {
+    let [from, until] = [windows.congested.from, windows.congested.until]
+        .map(|slice| phase.begin + windows.grid.slices(slice));
+    let counted = || phase.waits.iter().filter(|wait| wait.at > from && wait.at <= until);
+    let sum = |of: fn(&RankWait) -> u64| counted().map(of).sum::<u64>() as f64;
+    sum(|wait| wait.waited.0) / sum(|wait| wait.length.0).max(1.0)
+}
+
+/// Adds to `run` what `transfer`, one of those that ran, counted.
+fn add_transfer(
+    run: &mut SharedRun,
+    transfer: Transfer,
+    chosen: &[Transfer],
+    roles: &HostRoles,
+    readings: &[Vec<HostReading>],
+    phase: &PhaseResult,
+    windows: &Windows,
+) {
+    let Some(host) = transfer.counting_host(roles) else { return };
+    let before = chosen.iter().take_while(|it| **it != transfer);
+    let place = before.filter(|it| it.counting_host(roles) == Some(host)).count();
+    let Some(readings) = readings.get(host.index()) else { return };
+    let counted: Vec<(LocalNs, u64)> = readings
+        .iter()
+        .filter_map(|it| Some((it.at, it.served.get(place).copied().flatten()?)))
+        .collect();
+    let slices = spread(&counted, phase.begin, windows.grid.slice, windows.after.until);
+    for (slice, bytes) in (0..).zip(slices) {
+        run.carried(transfer, slice, bytes);
+    }
+}
+
+/// Returns the link that carried most while all transfers ran.
+fn busiest(
+    readings: &[Vec<HostReading>],
+    hosts: &[String],
+    rate: BitsPerSec,
+    begin: LocalNs,
+    windows: &Windows,
+) -> Option<BusiestLink> {
+    let room = rate.bytes_in(windows.congested.length(windows.grid)).0.max(1) as f64;
+    let of_host = |(host, readings): (&String, &Vec<HostReading>)| {
+        [0, 1].map(|way| {
+            let counted: Vec<_> = readings.iter().map(|it| (it.at, it.link[way])).collect();
+            let slices = spread(&counted, begin, windows.grid.slice, windows.after.until);
+            let chosen = (0..).zip(slices).filter(|(slice, _)| windows.congested.contains(*slice));
+            let bytes: u64 = chosen.map(|(_, bytes)| bytes).sum();
+            let name = if way == 0 { format!("to {host}") } else { format!("from {host}") };
+            BusiestLink { name, fraction: bytes as f64 / room }
+        })
+    };
+    let links = hosts.iter().zip(readings).flat_map(of_host);
+    links.max_by(|a, b| a.fraction.total_cmp(&b.fraction))
+}
