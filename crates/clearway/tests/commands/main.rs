@@ -32,5 +32,6 @@ mod timeslice_ranks;
 mod timeslice_restarts;
 mod timeslice_slices;
 mod timeslice_topology;
+mod together;
 mod virtual_hosts;
 mod wires;

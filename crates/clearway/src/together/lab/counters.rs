@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use clearway_lab::Lab;
 use clearway_proto::base::{LocalNs, Nanos, Rank};
 use clearway_runtime::clock;
@@ -42,10 +42,10 @@ pub(super) struct HostReading {
     pub(super) served: Vec<Option<u64>>,
 }
 
-/// Reads the counters of one host until it is asked to end.
+/// Reads the counters of one host until it is asked to end, or dropped.
 pub(super) struct HostReader {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Vec<HostReading>>,
+    thread: Option<JoinHandle<Vec<HostReading>>>,
 }
 
 impl HostReader {
@@ -56,15 +56,22 @@ impl HostReader {
         // A thread stays in the network of the thread that starts it.
         let thread = lab.in_host(host, || thread::spawn(move || read_until(&ended, &served)));
         let thread = thread.with_context(|| format!("no thread can enter host {host}"))?;
-        Ok(Self { stop, thread })
+        Ok(Self { stop, thread: Some(thread) })
     }
 
     /// Ends, and returns all readings.
-    pub(super) fn finish(self) -> Result<Vec<HostReading>> {
+    pub(super) fn finish(mut self) -> Result<Vec<HostReading>> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread
-            .join()
-            .map_err(|_| anyhow!("a reader of counters failed; this is a defect of the program"))
+        let readings = self.thread.take().map(JoinHandle::join);
+        readings
+            .and_then(Result::ok)
+            .context("a reader of counters failed; this is a defect of the program")
+    }
+}
+
+impl Drop for HostReader {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 }
 

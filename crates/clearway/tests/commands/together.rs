@@ -1,0 +1,112 @@
+//! `clearway run together --on lab`: the program's own commands load a lab beside an application, and
+//! leave nothing behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The exit status when namespaces are refused.
+const NO_PERMISSION: i32 = 5;
+/// How long a run may take to mount on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+const SCENARIO: &str = r#"
+name = "short"
+[fabric]
+topology = { kind = "star", hosts = 8, rate = "25Mb/s" }
+[together]
+isolated = "1200ms"
+congested = "1200ms"
+"#;
+
+/// Starts the scenario in `directory`.
+fn start(directory: &Path) -> Child {
+    fs::create_dir_all(directory).expect("a directory");
+    fs::write(directory.join("short.toml"), SCENARIO).expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
+    command.args(["run", "short.toml", "--on", "lab", "--out", "out"]).current_dir(directory);
+    command.env("TMPDIR", directory);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program")
+}
+
+fn place(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("clearway-test-{name}-{}", std::process::id()))
+}
+
+/// Returns whether something is mounted below `directory`.
+fn is_mounted(directory: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    mounts.contains(&directory.display().to_string())
+}
+
+/// Asserts that a run in `directory` left only its own output.
+fn left_nothing(directory: &Path) {
+    assert!(!is_mounted(directory));
+    let left: Vec<_> = fs::read_dir(directory)
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").file_name())
+        .filter(|name| name.to_string_lossy().starts_with("clearway-together"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    fs::remove_dir_all(directory).expect("removed");
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).trim().to_owned()
+}
+
+#[test]
+fn lab__commands_load_beside_the_application_and_leave_nothing() {
+    let directory = place("together");
+    let output = start(&directory).wait_with_output().expect("ended");
+    if output.status.code() == Some(NO_PERMISSION) {
+        return eprintln!("skipped: {}", errors(&output));
+    }
+    let report = fs::read(directory.join("out/report.json"));
+    left_nothing(&directory);
+    if !output.status.success() && errors(&output).contains("busy") {
+        return eprintln!("skipped: {}", errors(&output));
+    }
+    assert!(output.status.success(), "{}", errors(&output));
+    let report: serde_json::Value =
+        serde_json::from_slice(&report.expect("a report")).expect("JSON");
+    let figures = report["figures"].as_array().expect("figures");
+    for queue in ["fifo", "strict"] {
+        let of_queue = |name: &'static str| {
+            figures.iter().filter(move |it| it["name"] == name && it["labels"]["queue"] == queue)
+        };
+        let timed = of_queue("together_application_us").all(|it| it["samples"].as_u64() > Some(0));
+        assert!(timed, "{figures:?}");
+        assert_eq!(of_queue("together_application_p99_ratio").count(), 2);
+        assert_eq!(of_queue("together_bulk_line_fraction").count(), 1);
+        let carried: f64 = of_queue("together_transfer_rate")
+            .filter(|it| it["labels"]["company"] == "all")
+            .filter_map(|it| it["value"].as_f64())
+            .sum();
+        assert!(carried > 0.0, "{queue}");
+    }
+}
+
+#[test]
+fn lab__an_interrupt_unmounts_and_ends_all_commands() {
+    let directory = place("together-interrupt");
+    let mut run = start(&directory);
+    let until = Instant::now() + TIMEOUT;
+    while !is_mounted(&directory) && run.try_wait().expect("a status").is_none() {
+        assert!(Instant::now() < until, "nothing is mounted");
+        thread::yield_now();
+    }
+    let _ = kill(Pid::from_raw(run.id().cast_signed()), Signal::SIGINT);
+    let output = run.wait_with_output().expect("ended");
+    let was_running = output.status.code() == Some(130);
+    left_nothing(&directory);
+    if !was_running {
+        // Without root nothing is mounted, and the run was over before.
+        eprintln!("skipped: {}", errors(&output));
+    }
+}
