@@ -13,7 +13,8 @@
 //! beside bare writes (module `timeslice`). `cargo xtask bench put`: unscheduled writes and puts
 //! beside MPI_Put (module `put`). `cargo xtask bench fabric`: the simulated fabric beside other
 //! simulators (module `fabric`). `cargo xtask bench staging`: a mounted log beside a file system that
-//! does nothing (module `staging`).
+//! does nothing (module `staging`). `cargo xtask bench scavenger`: the class scavenger alone, beside
+//! TCP, and beside itself (module `scavenger`).
 //!
 //! # Model
 //! Two network namespaces joined by a veth pair, with or without root. Each round runs every
@@ -39,6 +40,7 @@ mod peers;
 mod put;
 mod rails;
 mod reliable;
+mod scavenger;
 mod shm;
 mod shmem;
 mod shmem_far;
@@ -74,7 +76,7 @@ struct BenchArguments {
 }
 
 /// Runs `bench
-/// wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric|staging [--rounds
+/// wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric|staging|scavenger [--rounds
 /// N] [--json]`, and for `shmem` `--far [--peer DIR]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
@@ -97,8 +99,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("put") => put::run(&parse("put", rest)?),
         Some("fabric") => fabric::run(&parse("fabric", rest)?),
         Some("staging") => staging::run(&parse("staging", rest)?),
+        Some("scavenger") => scavenger::run(&parse("scavenger", rest)?),
         _ => bail!(
-            "usage: cargo xtask bench wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric|staging [--rounds N] [--json]; shmem: [--far [--peer DIR]]"
+            "usage: cargo xtask bench wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric|staging|scavenger [--rounds N] [--json]; shmem: [--far [--peer DIR]]"
         ),
     }
 }

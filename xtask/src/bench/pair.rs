@@ -116,6 +116,11 @@ impl LabPair {
         ends.collect::<Vec<_>>().join(",")
     }
 
+    /// The address of a host's end on the first rail at `port`.
+    pub(super) fn end(&self, host: usize, port: u16) -> String {
+        format!("{}:{port}", self.addresses[host][0])
+    }
+
     /// Runs one transfer over this many rails of host 0 to host 1; `meanwhile` is called when it
     /// has begun.
     pub(super) fn carry(

@@ -1,7 +1,7 @@
 //! The scenarios that come with the program, so that it needs no file beside it.
 
 /// Name and text of each.
-pub(super) const SHIPPED: [(&str, &str); 23] = [
+pub(super) const SHIPPED: [(&str, &str); 24] = [
     ("broadcast", include_str!("../../../../scenarios/broadcast.toml")),
     ("broadcast-sim", include_str!("../../../../scenarios/broadcast-sim.toml")),
     ("demo", include_str!("../../../../scenarios/demo.toml")),
@@ -14,6 +14,7 @@ pub(super) const SHIPPED: [(&str, &str); 23] = [
     ("shares", include_str!("../../../../scenarios/shares.toml")),
     ("shmem-1024", include_str!("../../../../scenarios/shmem-1024.toml")),
     ("shmem-640", include_str!("../../../../scenarios/shmem-640.toml")),
+    ("staging-checkpoint", include_str!("../../../../scenarios/staging-checkpoint.toml")),
     ("staging-qdr", include_str!("../../../../scenarios/staging-qdr.toml")),
     ("timeslice-1024", include_str!("../../../../scenarios/timeslice-1024.toml")),
     ("timeslice-128", include_str!("../../../../scenarios/timeslice-128.toml")),

@@ -87,6 +87,11 @@ fn golden__staging_qdr() {
 }
 
 #[test]
+fn golden__staging_checkpoint() {
+    unchanged_in_full("staging-checkpoint.txt", "staging-checkpoint");
+}
+
+#[test]
 fn golden__gpcnet_edr() {
     unchanged_in_full("gpcnet-edr.txt", "gpcnet-edr");
 }

@@ -298,6 +298,7 @@ fn scavenger__alone_it_has_nine_tenths_of_the_link_and_a_queue_below_its_target(
             let share = path.share(0, Nanos::from_millis(250), SECOND.times(3));
             assert!(share >= 0.9, "{share} of {link:?}");
             let waited = Nanos(path.waited.0 / path.waited.1);
+            std::println!("alone: {share:.3} of the link, {waited} of queue; {link:?}");
             assert!(waited <= Nanos::from_micros(500), "{waited:?} at {link:?}");
         }
     }
@@ -311,6 +312,7 @@ fn scavenger__beside_one_that_fills_the_queue_it_has_little_whoever_came_first()
             let path = run(link, 7, 3, senders);
             let [own, other] = [0, 1].map(|which| path.share(which, SECOND, SECOND.times(3)));
             // Its fair share is a half.
+            std::println!("beside a full queue: {:.3} of its fair share; {link:?}", 2.0 * own);
             assert!(own <= 0.15 / 2.0 && other >= 0.9, "{own} and {other} of {link:?}");
         }
     }
@@ -323,6 +325,7 @@ fn scavenger__a_latecomer_and_an_old_one_share_evenly() {
             let path = run(link, seed, 5, vec![(0, scavenger()), (1, scavenger())]);
             let both = [0, 1].map(|which| path.carried_between(which, SECOND, SECOND.times(5)));
             let index = fairness(both);
+            std::println!("a latecomer and an old one: {index:.3}; {link:?}");
             assert!(index >= 0.9, "{index} of {link:?}: {both:?}");
         }
     }

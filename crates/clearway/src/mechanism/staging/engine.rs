@@ -10,7 +10,7 @@
 //! the kernel and both programs take between two of them.
 //!
 //! # Not here
-//! Acknowledgement by the wire means memory; no disk is behind a server.
+//! Acknowledgement by the wire means memory; no disk is behind a server. Checkpoints: `storage`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,6 +22,7 @@ use clearway_proto::wire::{
 };
 
 use super::pattern::Step;
+use super::storage::StoragePart;
 
 /// The class of the application, and of what is written.
 pub(super) const APPLICATION: Class = Class::LowLatency;
@@ -49,6 +50,8 @@ pub(super) enum ProcessRole {
     Writer(WriterPart),
     /// A server, or nothing.
     Waiting,
+    /// A part of what carries a checkpoint; another engine plays it.
+    Storage(StoragePart),
 }
 
 /// What one process of an application does.
@@ -84,6 +87,8 @@ pub(super) struct ProcessRecord {
     pub(super) sum: u64,
     /// Requests that were answered since the application began.
     pub(super) requests: u64,
+    /// How long it wrote its part of a checkpoint.
+    pub(super) wrote_for: Option<Nanos>,
 }
 
 /// One process.

@@ -21,7 +21,14 @@ pub(super) const WRITTEN: &str = "staging_written";
 pub(super) const LESS_TIME: &str = "staging_less_time_us";
 /// How much more bandwidth, in MB/s; the same labels.
 pub(super) const MORE_BANDWIDTH: &str = "staging_more_bandwidth";
-/// What the study published of either; labels test, what.
+/// How long a checkpoint blocks its application, in ms; labels queue, test, what, noise.
+pub(super) const BLOCKED: &str = "staging_blocked_ms";
+/// How many times longer than with servers it is blocked without; labels queue, test, what.
+pub(super) const BLOCKED_RATIO: &str = "staging_blocked_ratio";
+/// How many times as long as quiet an application runs beside a checkpoint; labels queue, test, what,
+/// noise.
+pub(super) const OVERLAP: &str = "staging_overlap";
+/// What the study published of these; labels test, what.
 pub(super) const PUBLISHED: &str = "staging_published";
 
 pub(super) const QUEUE: &str = "queue";
@@ -32,6 +39,8 @@ pub(super) const NOISE: &str = "noise";
 /// What the study published: less time in us of 4 MiB one way, and more MB/s of them.
 const PUBLISHED_LESS_US: f64 = 320.0;
 const PUBLISHED_MORE_MB: f64 = 674.0;
+/// What the group published of the time blocked, in times (Euro-Par workshops 2011, abstract).
+const PUBLISHED_RATIO: f64 = 8.3;
 /// The length of which it published figures.
 const PUBLISHED_BYTES: u64 = 4 << 20;
 
@@ -67,10 +76,45 @@ pub(super) fn figures(test: &StagingSection, results: &[StagingResult]) -> Vec<F
         let Some(one) = beside().find(is_same) else { continue };
         figures.push(gain(one, result));
     }
-    if test.large.0 == PUBLISHED_BYTES {
-        figures.extend(published(test));
-    }
+    figures.extend(results.iter().filter_map(|result| blocked_ratio(results, result)));
+    figures.extend(results.iter().filter_map(|result| overlap(results, result)));
+    figures.extend(published(test));
     figures
+}
+
+/// Returns how many times longer a checkpoint takes without servers at the same store.
+fn blocked_ratio(results: &[StagingResult], staged: &StagingResult) -> Option<Figure> {
+    let is_twin = |it: &&StagingResult| {
+        let stores = [&it.case, &staged.case].map(|case| case.storage.map(|rates| rates.store));
+        it.noise == NoiseKind::Direct && it.queue == staged.queue && stores[0] == stores[1]
+    };
+    let direct = results.iter().filter(|_| staged.noise == NoiseKind::Staged).find(is_twin)?;
+    let ratio = direct.blocked?.0 as f64 / staged.blocked?.0.max(1) as f64;
+    let source = "time blocked by a checkpoint written to the store, over that with servers";
+    Some(of_storage(BLOCKED_RATIO, "", ratio, staged, source))
+}
+
+/// Returns how many times as long as quiet an application runs beside a checkpoint.
+fn overlap(results: &[StagingResult], beside: &StagingResult) -> Option<Figure> {
+    let is_beside = matches!(beside.noise, NoiseKind::Drain | NoiseKind::Mounts);
+    let is_twin = |it: &&StagingResult| {
+        it.noise == NoiseKind::Quiet
+            && it.queue == beside.queue
+            && it.case.test == beside.case.test
+            && it.case.what == beside.case.what
+    };
+    let quiet = results.iter().filter(|_| is_beside).find(is_twin)?;
+    let ratio = beside.mean / quiet.mean.max(1.0);
+    let source = "time of the application's iterations, over that without a checkpoint";
+    let figure = figure(OVERLAP, "", ratio, beside, source);
+    Some(figure.with(NOISE, beside.noise.name()))
+}
+
+/// Returns a figure of a checkpoint, which is measured once.
+fn of_storage(name: &str, unit: &str, value: f64, result: &StagingResult, source: &str) -> Figure {
+    let figure = Figure::counted(name, unit, ExtendedReal::or_infinite(value), 1, source);
+    let case = &result.case;
+    figure.with(QUEUE, &result.queue).with(TEST, case.test.name()).with(WHAT, &case.what)
 }
 
 fn figure(name: &str, unit: &str, value: f64, result: &StagingResult, source: &str) -> Figure {
@@ -81,6 +125,11 @@ fn figure(name: &str, unit: &str, value: f64, result: &StagingResult, source: &s
 }
 
 fn of_case(result: &StagingResult) -> Vec<Figure> {
+    if let Some(blocked) = result.blocked.filter(|_| result.case.test == StagingTest::Checkpoint) {
+        let source = "until the servers or the store have all of the last client's bytes";
+        let figure = of_storage(BLOCKED, "ms", blocked.0 as f64 / 1e6, result, source);
+        return vec![figure.with(NOISE, result.noise.name())];
+    }
     let named = |name, unit, value, source: &str| {
         figure(name, unit, value, result, source).with(NOISE, result.noise.name())
     };
@@ -119,11 +168,18 @@ fn published(test: &StagingSection) -> Vec<Figure> {
         figure.with(TEST, kind.name()).with(WHAT, test.large.to_string())
     };
     let mut figures = Vec::new();
-    if test.tests.contains(&StagingTest::Latency) {
+    let is_long = test.large.0 == PUBLISHED_BYTES;
+    if is_long && test.tests.contains(&StagingTest::Latency) {
         figures.push(of(StagingTest::Latency, "us", PUBLISHED_LESS_US));
     }
-    if test.tests.contains(&StagingTest::Bandwidth) {
+    if is_long && test.tests.contains(&StagingTest::Bandwidth) {
         figures.push(of(StagingTest::Bandwidth, "MB/s", PUBLISHED_MORE_MB));
+    }
+    if test.tests.contains(&StagingTest::Checkpoint) {
+        let source = "Rajachandrasekar et al., Euro-Par workshops 2011, abstract; not fitted";
+        let ratio = ExtendedReal::finite(PUBLISHED_RATIO);
+        let figure = Figure::counted(PUBLISHED, "", ratio, 1, source);
+        figures.push(figure.with(TEST, StagingTest::Checkpoint.name()));
     }
     figures
 }

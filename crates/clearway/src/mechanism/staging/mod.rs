@@ -6,12 +6,16 @@
 //! one that writes to its staging node as `dd` does (`engine`). Each test runs quiet and beside the
 //! writers, on every queue; what the writers cost and what a queue gives back are figures.
 //!
+//! A checkpoint is written with the engines of mounts and of their server (`storage`): to the store, to
+//! servers with logs, and while an application runs.
+//!
 //! # Source
 //! Rajachandrasekar, Jaswani, Subramoni, Panda: QoS-aware data staging (talk of 2012): 160 nodes with
 //! QDR adapters, OSU's tests, CG of class D and AWP-ODC on 64 processes, beside `dd` with direct I/O.
 //!
 //! # Not here
-//! The file system: writers and servers exchange messages, and nothing is stored.
+//! The file system: writers and servers exchange messages, and nothing is stored. A log and a store
+//! are rates.
 
 mod engine;
 mod figures;
@@ -20,9 +24,11 @@ pub(crate) mod log_flags;
 pub(crate) mod metrics;
 mod pattern;
 mod plan;
+mod process;
 mod section;
 pub(crate) mod service;
 mod simulated;
+mod storage;
 mod table;
 mod yield_flags;
 

@@ -6,12 +6,17 @@
 //! process on a node; their nodes write, too. In the incast the application's second process is on the
 //! first staging node, and all clients of that node write; once as hosts are, and once with memory of
 //! twice the cable's rate, so that the port of the switch is the narrow place and not the host.
+//!
+//! The last client is the store of checkpoints, and all other clients write them. At each rate of the
+//! store they write once to the store and once to their servers, and at the rate of the scenario also
+//! to servers whose logs hold a quarter of it.
 
-use clearway_proto::base::Rank;
+use clearway_proto::base::{BitsPerSec, Bytes, Rank};
 use clearway_sim::spec::{Arbiter, FabricSpec};
 
 use super::pattern::ApplicationPattern;
 use super::section::{StagingSection, StagingTest};
+use super::simulated::NoiseKind;
 use super::{PROCESSES, engine};
 
 /// What the time of an iteration means.
@@ -41,6 +46,19 @@ pub(super) struct StagingCase {
     pub(super) levels: Option<[u8; 2]>,
     /// What hosts fetch and place at.
     pub(super) host: HostPace,
+    /// Under what it is measured.
+    pub(super) noises: Vec<NoiseKind>,
+    /// The store and the logs, where there are some.
+    pub(super) storage: Option<StorageRates>,
+}
+
+/// The store of a case, and the logs of its servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StorageRates {
+    pub(super) store: BitsPerSec,
+    pub(super) log: BitsPerSec,
+    /// Bytes that a log holds.
+    pub(super) room: Bytes,
 }
 
 /// What hosts fetch and place at.
@@ -72,6 +90,16 @@ impl StagingPlaces {
     pub(super) fn server(&self, node: u32) -> u32 {
         let group = (node / self.group()).min(self.servers - 1);
         (group + 1) * self.group() - 1
+    }
+
+    /// Returns the staging nodes.
+    pub(super) fn servers(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.nodes).filter(|node| !self.is_client(*node))
+    }
+
+    /// Returns the node that is the store of checkpoints.
+    pub(super) fn store(&self) -> u32 {
+        self.clients().last().unwrap_or(0)
     }
 
     fn is_client(&self, node: u32) -> bool {
@@ -140,6 +168,13 @@ impl CaseMaker<'_> {
             StagingTest::AwpOdc => {
                 vec![self.whole(String::new(), ApplicationPattern::awp_odc(&ranks), patterns)]
             }
+            StagingTest::Checkpoint => self.checkpoints(),
+            StagingTest::Overlap => [
+                ("cg", ApplicationPattern::cg(&ranks)),
+                ("awp-odc", ApplicationPattern::awp_odc(&ranks)),
+            ]
+            .map(|(what, pattern)| self.overlap(self.whole(what.to_owned(), pattern, patterns)))
+            .into(),
         }
     }
 
@@ -157,6 +192,8 @@ impl CaseMaker<'_> {
                 writing: writing.to_vec(),
                 levels: None,
                 host: HostPace::Own,
+                noises: NoiseKind::BESIDE_WRITERS.to_vec(),
+                storage: None,
             }
         })
     }
@@ -174,6 +211,8 @@ impl CaseMaker<'_> {
             writing: two.to_vec(),
             levels: None,
             host: HostPace::Own,
+            noises: NoiseKind::BESIDE_WRITERS.to_vec(),
+            storage: None,
         }
     }
 
@@ -193,7 +232,53 @@ impl CaseMaker<'_> {
             writing: self.clients.to_vec(),
             levels: None,
             host: HostPace::Own,
+            noises: NoiseKind::BESIDE_WRITERS.to_vec(),
+            storage: None,
         }
+    }
+
+    /// Returns `case` while a checkpoint is drained, and while it is written and drained.
+    fn overlap(&self, case: StagingCase) -> StagingCase {
+        StagingCase {
+            writing: self.writers_of_checkpoints(),
+            noises: vec![NoiseKind::Quiet, NoiseKind::Drain, NoiseKind::Mounts],
+            storage: Some(self.storage(100)),
+            ..case
+        }
+    }
+
+    /// Returns checkpoints at each rate of the store.
+    fn checkpoints(&self) -> Vec<StagingCase> {
+        let idle = ApplicationPattern { processes: Vec::new() };
+        let writing = self.writers_of_checkpoints();
+        let case = |what: String, storage, noises: &[NoiseKind]| StagingCase {
+            writing: writing.clone(),
+            noises: noises.to_vec(),
+            storage: Some(storage),
+            ..self.whole(what, idle.clone(), [0, 0])
+        };
+        let mut cases: Vec<StagingCase> = [50, 100, 200]
+            .map(|percent| self.storage(percent))
+            .map(|rates| case(stored_at(rates), rates, &[NoiseKind::Direct, NoiseKind::Staged]))
+            .into();
+        let rates = self.storage(100);
+        let clients = writing.len() as u64 / u64::from(self.places.servers);
+        let room = Bytes((clients * self.test.checkpoint.0 / 4).max(1 << 20));
+        let what = format!("{}, small log", stored_at(rates));
+        cases.push(case(what, StorageRates { room, ..rates }, &[NoiseKind::Staged]));
+        cases
+    }
+
+    /// Returns the nodes that write checkpoints.
+    fn writers_of_checkpoints(&self) -> Vec<u32> {
+        let store = self.places.store();
+        self.places.clients().filter(|node| *node != store).collect()
+    }
+
+    /// Returns the storage with this part of the store's rate.
+    fn storage(&self, percent: u32) -> StorageRates {
+        let StagingSection { store_rate, log_rate, log, .. } = *self.test;
+        StorageRates { store: store_rate.percent(percent), log: log_rate, room: log }
     }
 
     /// Returns messages between `node` and its staging node, to which all clients of that write.
@@ -208,6 +293,11 @@ impl CaseMaker<'_> {
         });
         own.into_iter().chain(above).collect()
     }
+}
+
+/// Returns what a checkpoint with this store is called.
+fn stored_at(rates: StorageRates) -> String {
+    format!("{} MB/s", rates.store.0 / 8_000_000)
 }
 
 /// Returns `cases` for each lane of the low table: with the writers on it and the application on its
@@ -236,7 +326,9 @@ fn swept(spec: &FabricSpec, cases: &[StagingCase]) -> Vec<StagingCase> {
             _ => "latency",
         };
         let what = format!("{kind} {weights}");
-        StagingCase { what, levels: Some(*levels), ..case.clone() }
+        // Weights are of two that send.
+        let noises = vec![NoiseKind::Writers];
+        StagingCase { what, levels: Some(*levels), noises, ..case.clone() }
     };
     cases.iter().flat_map(|case| levels.iter().map(move |levels| with(case, levels))).collect()
 }

@@ -1,6 +1,6 @@
 //! The table `[staging]` of a scenario.
 
-use clearway_proto::base::Bytes;
+use clearway_proto::base::{BitsPerSec, Bytes};
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
@@ -24,6 +24,10 @@ pub(super) enum StagingTest {
     Cg,
     /// The messages of AWP-ODC.
     AwpOdc,
+    /// All clients write a checkpoint, to the store and to the servers.
+    Checkpoint,
+    /// The messages of both applications while a checkpoint is drained, and while it is written.
+    Overlap,
 }
 
 impl StagingTest {
@@ -36,12 +40,19 @@ impl StagingTest {
             Self::Incast => "incast",
             Self::Cg => "cg",
             Self::AwpOdc => "awp-odc",
+            Self::Checkpoint => "checkpoint",
+            Self::Overlap => "overlap",
         }
     }
 
     /// Returns whether it is the messages of an application.
     const fn is_pattern(self) -> bool {
-        matches!(self, Self::Cg | Self::AwpOdc)
+        matches!(self, Self::Cg | Self::AwpOdc | Self::Overlap)
+    }
+
+    /// Returns whether a client serves as the store.
+    const fn has_store(self) -> bool {
+        matches!(self, Self::Checkpoint | Self::Overlap)
     }
 }
 
@@ -80,6 +91,14 @@ pub(crate) struct StagingSection {
     pub(super) writers: u32,
     /// What a writer takes from an answer to its next request, outside the network.
     pub(super) pause: Time,
+    /// Bytes of a client's part of a checkpoint.
+    pub(super) checkpoint: Bytes,
+    /// What the store takes in all; the test also has half of it, and twice as much.
+    pub(super) store_rate: BitsPerSec,
+    /// What the log of a server takes.
+    pub(super) log_rate: BitsPerSec,
+    /// What the log of a server holds.
+    pub(super) log: Bytes,
     /// Time before the application begins.
     pub(super) warm_up: Time,
     /// A test that is not over by then is given up.
@@ -105,6 +124,10 @@ impl Default for StagingSection {
             depth: 1,
             writers: 1,
             pause: Time::micros(95),
+            checkpoint: Bytes(64 << 20),
+            store_rate: BitsPerSec::mega(2_400),
+            log_rate: BitsPerSec::mega(5_760),
+            log: Bytes(300_000_000_000),
             warm_up: Time::millis(1),
             limit: Time::millis(60_000),
         }
@@ -121,6 +144,8 @@ impl StagingSection {
     }
 }
 
+/// The least and the greatest part of a checkpoint: a call, and what a long run gets rid of.
+const CHECKPOINT: [Bytes; 2] = [Bytes(1 << 20), Bytes(16 << 30)];
 /// The longest message.
 const MESSAGE_MAX: Bytes = Bytes(16 << 20);
 /// Messages that a process has under way: what an end of the simulated wire takes in one class, less
@@ -162,6 +187,15 @@ impl Section for StagingSection {
         within("short-iterations", self.short_iterations, 1, 100_000)?;
         within("iterations", self.iterations, 1, 1000)?;
         within("pattern-iterations", self.pattern_iterations, 1, 1000)?;
+        if self.tests.iter().any(|test| test.has_store()) {
+            within("servers", self.servers, 1, nodes.saturating_sub(self.ranks + 1))?;
+            within("checkpoint", self.checkpoint, CHECKPOINT[0], CHECKPOINT[1])?;
+            within("log", self.log, CHECKPOINT[0], Bytes(1 << 50))?;
+            let rates = [("store-rate", self.store_rate), ("log-rate", self.log_rate)];
+            for (key, rate) in rates {
+                within(key, rate, BitsPerSec::mega(8), BitsPerSec::mega(1_000_000))?;
+            }
+        }
         within("depth", self.depth, 1, UNDER_WAY)?;
         within("writers times depth", self.writers.saturating_mul(self.depth), 1, UNDER_WAY)?;
         within("pause", self.pause, Time::micros(0), Time::millis(1000))?;

@@ -7,17 +7,19 @@
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{BitsPerSec, Bytes, LocalNs, Nanos, Rank};
 use clearway_proto::stats::Histogram;
-use clearway_proto::wire::{RegionId, Wire};
 use clearway_sim::Picos;
-use clearway_sim::fabric::FabricOptions;
+use clearway_sim::fabric::{Fabric, FabricOptions};
 use clearway_sim::wire::{ContentModel, SimWire};
+use clearway_sim::world::World;
 
 use super::PROCESSES;
 use super::engine::{
-    APPLICATION, ApplicationPart, ProcessEngine, ProcessRole, WRITTEN, WriterPart,
+    APPLICATION, ApplicationPart, ProcessRecord, ProcessRole, WRITTEN, WriterPart,
 };
-use super::plan::{HostPace, StagingCase, StagingPlaces, cases};
+use super::plan::{HostPace, StagingCase, StagingPlaces, StorageRates, cases};
+use super::process::{NodeProcess, StorageEnd};
 use super::section::{StagingSection, StagingTest};
+use super::storage::{ServePart, StoragePart, WritePart};
 use crate::run::venue::{SimMachine, SimVenue};
 
 /// How long a world runs before it is asked whether the application is over.
@@ -34,28 +36,43 @@ pub(super) struct StagingResult {
     pub(super) mean: f64,
     /// Bytes in a second that all writers got rid of.
     pub(super) written: f64,
+    /// How long the last client of a checkpoint wrote.
+    pub(super) blocked: Option<Nanos>,
 }
 
-/// Whether anybody writes.
+/// What is written meanwhile, and to where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoiseKind {
     Quiet,
+    /// Writers of requests.
     Writers,
+    /// Servers drain a checkpoint.
+    Drain,
+    /// Clients write a checkpoint, and servers drain what they have of it.
+    Mounts,
+    /// Clients write a checkpoint to the store.
+    Direct,
+    /// Clients write a checkpoint to servers, which drain it.
+    Staged,
 }
 
 impl NoiseKind {
-    pub(super) const ALL: [Self; 2] = [Self::Quiet, Self::Writers];
+    pub(super) const BESIDE_WRITERS: [Self; 2] = [Self::Quiet, Self::Writers];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Quiet => "quiet",
             Self::Writers => "writers",
+            Self::Drain => "drain",
+            Self::Mounts => "mounts",
+            Self::Direct => "direct",
+            Self::Staged => "staged",
         }
     }
 }
 
 /// Runs all cases of `test` on the machine of `venue`, whose queue is called `queue`; weights are swept
-/// on the first queue that has some.
+/// on the first queue that has some, and checkpoints are written on the first queue.
 ///
 /// # Errors
 /// One sentence: the fabric cannot carry it, or a case does not come to its end.
@@ -75,14 +92,15 @@ pub(super) fn run(
         // Weights are of adapters' tables, and no port of a switch is full meanwhile.
         cases.retain(|case| case.test != StagingTest::Weights);
     }
+    if !earlier.is_empty() {
+        // A checkpoint has the network for itself: all of it is one class.
+        cases.retain(|case| case.test != StagingTest::Checkpoint);
+    }
     let mut results = Vec::new();
     for case in cases {
         eprintln!("{queue}: {} {}", case.test.name(), case.what);
-        // Weights are of two that send.
-        let is_swept = case.levels.is_some();
-        for noise in NoiseKind::ALL.into_iter().filter(|it| !is_swept || *it == NoiseKind::Writers)
-        {
-            results.push(world(venue, test, queue, &case, noise)?);
+        for noise in &case.noises {
+            results.push(world(venue, test, queue, &case, *noise)?);
         }
     }
     Ok(results)
@@ -115,7 +133,49 @@ fn roles(
             begin,
         });
     }
+    if let Some(rates) = &case.storage {
+        let storage = storage(test, case, rates, noise, &places);
+        for (node, part) in storage {
+            roles[StagingPlaces::staging(node).index()] = ProcessRole::Storage(part);
+        }
+    }
     roles
+}
+
+/// Returns what the nodes of a checkpoint do.
+fn storage(
+    test: &StagingSection,
+    case: &StagingCase,
+    rates: &StorageRates,
+    noise: NoiseKind,
+    places: &StagingPlaces,
+) -> Vec<(u32, StoragePart)> {
+    let is_staged = match noise {
+        NoiseKind::Quiet | NoiseKind::Writers => return Vec::new(),
+        NoiseKind::Direct => false,
+        NoiseKind::Drain | NoiseKind::Mounts | NoiseKind::Staged => true,
+    };
+    let server = |rate, room, kept, drains_to| {
+        StoragePart::Server(ServePart { rate, room, kept, drains_to })
+    };
+    let store = places.store();
+    let mut parts = vec![(store, server(rates.store, Bytes(u64::MAX), Bytes(0), None))];
+    if is_staged {
+        let clients = case.writing.len() as u64 / places.servers().count().max(1) as u64;
+        let whole = Bytes(clients * test.checkpoint.0);
+        let kept = if noise == NoiseKind::Drain { whole } else { Bytes(0) };
+        let to = Some(StagingPlaces::staging(store));
+        parts.extend(places.servers().map(|node| (node, server(rates.log, rates.room, kept, to))));
+    }
+    if noise != NoiseKind::Drain {
+        parts.extend(case.writing.iter().map(|node| {
+            let to = if is_staged { places.server(*node) } else { store };
+            let to = StagingPlaces::staging(to);
+            let begin = LocalNs(test.warm_up.0.0);
+            (*node, StoragePart::Client(WritePart { to, bytes: test.checkpoint, begin }))
+        }));
+    }
+    parts
 }
 
 fn world(
@@ -133,19 +193,28 @@ fn world(
     let longest = test.large.max(test.block).max(test.request).max(Bytes(2 << 20));
     let carrier = machine.carrier(key, FabricOptions::default());
     let mut world = machine.world(carrier, ContentModel::Lengths, key, |wire: &mut SimWire| {
-        let memory = wire.register(longest).unwrap_or(RegionId::RECEIVE);
-        ProcessEngine::new(roles.next().unwrap_or(ProcessRole::Waiting), memory)
+        let role = roles.next().unwrap_or(ProcessRole::Waiting);
+        NodeProcess::new(role, ranks, longest, wire)
     });
     let limit = Picos::from(test.limit.0);
     let mut until = Picos::from(test.warm_up.0);
     let all = || (0..ranks).map(Rank);
+    let named = |why| anyhow!("{} on {queue}: {why}", case.test.name());
     loop {
         until = Picos(until.0 + STRETCH.0);
         world.run_until(until, &mut |_| ());
-        if all().all(|rank| world.engine_mut(rank).is_some_and(|engine| engine.is_over())) {
+        // An application does not wait for a checkpoint that is written beside it.
+        let end = match case.test {
+            StagingTest::Checkpoint => StorageEnd::Awaited,
+            _ => StorageEnd::Ignored,
+        };
+        let is_over = |process: &mut NodeProcess| process.is_over(end);
+        if all().all(|rank| world.engine_mut(rank).is_some_and(is_over)) {
             break;
         }
         if until >= limit {
+            // The reason may be one that more time does not help.
+            whole(&mut world, ranks, &named)?;
             bail!(
                 "{} {} on {queue} is not over after {} of simulated time; more of `limit` works, or fewer iterations",
                 case.test.name(),
@@ -154,15 +223,8 @@ fn world(
             );
         }
     }
-    let (mut iterations, mut sum, mut requests) = (Histogram::new(), 0u64, 0u64);
-    for rank in all() {
-        let engine = world.engine_mut(rank).context("a process is down")?;
-        let record =
-            engine.record().map_err(|why| anyhow!("{} on {queue}: {why}", case.test.name()))?;
-        iterations.merge(&record.iterations);
-        sum += record.sum;
-        requests += record.requests;
-    }
+    let ProcessRecord { iterations, sum, requests, wrote_for: blocked } =
+        whole(&mut world, ranks, &named)?;
     let measured = Nanos((until.0 / 1000).saturating_sub(test.warm_up.0.0).max(1));
     let written = (requests * test.request.0) as f64 / measured.as_secs_f64();
     let (digest, totals, steps) =
@@ -176,7 +238,25 @@ fn world(
     spent.steps += steps;
     let (queue, case) = (queue.to_owned(), case.clone());
     let mean = sum as f64 / iterations.count().max(1) as f64;
-    Ok(StagingResult { queue, case, noise, iterations, mean, written })
+    Ok(StagingResult { queue, case, noise, iterations, mean, written, blocked })
+}
+
+/// Returns what all processes counted together; of times, the longest.
+fn whole(
+    world: &mut World<NodeProcess, Fabric>,
+    ranks: u32,
+    named: &dyn Fn(String) -> anyhow::Error,
+) -> Result<ProcessRecord> {
+    let mut all = ProcessRecord::default();
+    for rank in (0..ranks).map(Rank) {
+        let process = world.engine_mut(rank).context("a process is down")?;
+        let record = process.record().map_err(named)?;
+        all.iterations.merge(&record.iterations);
+        all.sum += record.sum;
+        all.requests += record.requests;
+        all.wrote_for = all.wrote_for.max(record.wrote_for);
+    }
+    Ok(all)
 }
 
 /// Returns `machine` with the service levels and the hosts of `case`.
