@@ -108,6 +108,8 @@
       if (last[1] > 0) { xs.push(high); ys.push(last[1]); }
       return [xs, ys];
     });
+    const isOfProgram = curves.every(curve => curve.labels.victim === "program");
+    const [things, time] = isOfProgram ? ["runs", "time of a run"] : ["messages", "latency"];
     const congested = curve => curve.labels.phase !== "isolated";
     const name = curve => [curve.labels.queue, curve.labels.phase].filter(Boolean).join(" ") || "all";
     const data = uPlot.join(tables);
@@ -119,8 +121,8 @@
       padding: [12, 26, 0, 0],
       scales: { x: { time: false, distr: 3, range: () => [low, high] }, y: { distr: 3, range: () => [floor, 1] } },
       axes: [
-        axis({ label: "latency", size: 30, splits: decadeSplits, values: (u, splits) => splits.map(micros) }),
-        axis({ label: "share of messages that took longer", size: 58, splits: decadeSplits, values: (u, splits) => splits.map(percent) }),
+        axis({ label: time, size: 30, splits: decadeSplits, values: (u, splits) => splits.map(micros) }),
+        axis({ label: "share of " + things + " that took longer", size: 58, splits: decadeSplits, values: (u, splits) => splits.map(percent) }),
       ],
       series: [{}, ...curves.map(curve => ({
         stroke: queueColor(curve.labels), width: congested(curve) ? 2.25 : 1.75, dash: congested(curve) ? [] : [5, 4],
@@ -350,6 +352,17 @@
   const kinds = { survival, timeline, heat, draws };
   const dark = matchMedia("(prefers-color-scheme: dark)");
   let drawn = [];
+  // A picture that is wider than the page says so, for those who see no scroll bar.
+  const markScrolling = () => document.querySelectorAll(".scroll").forEach(frame => {
+    const isWide = frame.scrollWidth > frame.clientWidth;
+    frame.classList.toggle("scrolls", isWide);
+    if (isWide && !frame.nextElementSibling?.classList.contains("more")) {
+      const more = document.createElement("p");
+      more.className = "more";
+      more.textContent = "Wider than the page: scroll sideways \u2192";
+      frame.after(more);
+    }
+  });
   const drawAll = () => {
     drawn.forEach(chart => chart.destroy());
     drawn = [];
@@ -372,6 +385,7 @@
     folded.forEach(fold => { fold.open = true; });
     root.dataset.scrolling = [...document.querySelectorAll(".scroll")]
       .filter(frame => frame.querySelector("table") && frame.scrollWidth > frame.clientWidth).length;
+    markScrolling();
     folded.forEach(fold => { fold.open = false; });
   };
   drawAll();

@@ -54,7 +54,17 @@ impl Hosts {
     /// `program` on a host.
     pub(super) fn on(&self, host: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(["lab", "exec", "--name", &self.name, &format!("h{host}"), "--"]).arg(program);
+        command
+            .args([
+                "lab",
+                "exec",
+                "--share-mounts",
+                "--name",
+                &self.name,
+                &format!("h{host}"),
+                "--",
+            ])
+            .arg(program);
         command
     }
 

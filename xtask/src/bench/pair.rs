@@ -82,10 +82,16 @@ impl LabPair {
     pub(super) fn on(&self, host: usize, program: &str) -> Command {
         let mut command = Command::new("timeout");
         let name = format!("h{host}");
-        command
-            .arg(DEADLINE_S)
-            .arg(&self.program)
-            .args(["lab", "exec", "--name", &self.name, &name, "--", program]);
+        command.arg(DEADLINE_S).arg(&self.program).args([
+            "lab",
+            "exec",
+            "--share-mounts",
+            "--name",
+            &self.name,
+            &name,
+            "--",
+            program,
+        ]);
         command
     }
 

@@ -266,8 +266,12 @@ impl PeersContest {
         let figures: Value =
             serde_json::from_slice(&output.stdout).context("the figures are no JSON")?;
         let is = |figure: &&Value| figure["name"] == "broadcast_seconds";
-        let figure =
-            figures.as_array().into_iter().flatten().find(is).context("no time was told")?;
+        let figure = figures["figures"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(is)
+            .context("no time was told")?;
         figure["value"].as_f64().context("a time that is none")
     }
 

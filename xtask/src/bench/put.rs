@@ -83,15 +83,21 @@ fn ours(program: &Path, wire: &str) -> Result<Vec<([String; 4], f64)>> {
         "{LAUNCHER}: {}",
         String::from_utf8_lossy(&output.stderr).trim()
     );
-    rates_of(wire, &serde_json::from_slice(&output.stdout).context("the figures are no JSON")?)
+    let printed: Value =
+        serde_json::from_slice(&output.stdout).context("the figures are no JSON")?;
+    rates_of(wire, &printed["figures"])
 }
 
 /// What the figures of a run over `wire` say.
 fn rates_of(wire: &str, figures: &Value) -> Result<Vec<([String; 4], f64)>> {
+    let length = |bytes: &str| {
+        let known = LENGTHS.iter().find(|(_, length)| length.to_string() == bytes);
+        known.map_or_else(|| bytes.to_owned(), |(name, _)| (*name).to_owned())
+    };
     let one = |figure: &Value| {
         let label = |key: &str| figure["labels"][key].as_str().map(str::to_owned);
         Some((
-            [wire.to_owned(), label("kind")?, label("messages")?, label("length")?],
+            [wire.to_owned(), label("kind")?, label("messages")?, length(&label("length")?)],
             figure["value"].as_f64()?,
         ))
     };

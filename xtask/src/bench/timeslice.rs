@@ -126,7 +126,9 @@ fn figures(program: &Path, ranks: &str, line: &str) -> Result<Value> {
         "{LAUNCHER}: {}",
         String::from_utf8_lossy(&output.stderr).trim()
     );
-    serde_json::from_slice(&output.stdout).context("the figures are no JSON")
+    let mut printed: Value =
+        serde_json::from_slice(&output.stdout).context("the figures are no JSON")?;
+    Ok(printed["figures"].take())
 }
 
 /// What each policy moves for each second of a processor, by the figures of a run.

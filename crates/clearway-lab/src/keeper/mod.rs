@@ -15,6 +15,7 @@
 //! The flags and the hidden subcommand: the binary passes its own command line to [`start`] and
 //! calls [`run`] in it.
 
+mod names;
 mod state;
 
 pub use state::{KeptLab, KeptNamespace, Process};
@@ -148,6 +149,16 @@ pub fn enter(name: &LabName, host: &str) -> Result<(), LabError> {
     setns(&file, CloneFlags::CLONE_NEWNET).map_err(|errno| {
         LabError::kernel(format!("enter host {host} of the lab {name}"), errno.into())
     })
+}
+
+/// Lets the calling process, which [`enter`] has moved into a host, find all hosts of the lab by
+/// their names (`h0`, `h1` and so on; on further rails `h0-1`). It gets mounts of its own for that:
+/// what it mounts is not seen outside.
+///
+/// # Errors
+/// [`LabError::NotUp`] or the kernel's refusal.
+pub fn name_hosts(name: &LabName) -> Result<(), LabError> {
+    names::give(&living(name)?)
 }
 
 /// Takes hold of a kept lab, to run a program on it or look at its counters. The process must be

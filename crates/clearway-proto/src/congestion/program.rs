@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::RandomKey;
 use crate::stats::{Estimate, MEDIAN_MAX};
 
-use super::verdict::{NetworkOutcome, Rules, Verdict};
+use super::verdict::{NetworkOutcome, REACH, Rules, Verdict, invalid};
 
 /// With whom a run shares the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,12 +149,15 @@ pub struct ProgramEvidence {
     pub congestor_share: Option<f64>,
 }
 
+const PAIRS: &str = "Run more pairs (`--pairs`), or let the program run longer.";
+
 /// Applies `rules` to `evidence`.
 pub fn judge_program(rules: &Rules, evidence: &ProgramEvidence) -> Verdict {
     let ProgramEvidence { slowdown: Estimate { value, low, high, .. }, congestor_share } =
         *evidence;
     let limit = rules.slowdown_max;
-    let verdict = |outcome, reason| Verdict { outcome, reasons: Vec::from([reason]) };
+    let verdict =
+        |outcome, reason| Verdict { outcome, reasons: Vec::from([reason]), next_steps: Vec::new() };
     if low > limit {
         let reason = match value.is_finite() {
             true => format!(
@@ -169,9 +172,9 @@ pub fn judge_program(rules: &Rules, evidence: &ProgramEvidence) -> Verdict {
     if high > limit {
         let reason = format!(
             "the program takes between {low:.2} and {high:.2} times as long beside congestors, on both sides of the limit \
-             {limit}; more pairs tell"
+             {limit}"
         );
-        return verdict(NetworkOutcome::Invalid, reason);
+        return invalid(Vec::from([(reason, PAIRS)]));
     }
     if let Some(share) = congestor_share.filter(|share| *share < rules.congestor_share_min) {
         let reason = format!(
@@ -179,7 +182,7 @@ pub fn judge_program(rules: &Rules, evidence: &ProgramEvidence) -> Verdict {
             share * 100.0,
             rules.congestor_share_min * 100.0
         );
-        return verdict(NetworkOutcome::Invalid, reason);
+        return invalid(Vec::from([(reason, REACH)]));
     }
     let reason = format!(
         "the program takes at most {high:.2} times as long beside congestors, the limit is {limit}"

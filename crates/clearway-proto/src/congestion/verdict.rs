@@ -219,7 +219,21 @@ pub struct Verdict {
     pub outcome: NetworkOutcome,
     /// Half sentences that led to it.
     pub reasons: Vec<String>,
+    /// Sentences that say what to change, where it allows no statement.
+    pub next_steps: Vec<String>,
 }
+
+/// What forbids a statement, and what to change.
+pub(super) type Flaw = (String, &'static str);
+
+const LONGER: &str =
+    "Measure longer: a higher `--time`, or `isolated` and `congested` of the scenario.";
+const IDLE: &str =
+    "Repeat it while the machine is idle, with fewer hosts, or with a lower rate of links.";
+const LOST: &str =
+    "Let victims send less, or nothing else use the network: messages are lost without congestors.";
+const MORE_LOAD: &str = "Offer more load: a higher `--intensity`, or congestors whose target is a victim (`placement` of the scenario).";
+pub(super) const REACH: &str = "Let congestors reach more: fewer of them, or a lower rate of links, so that processors keep up.";
 
 /// From this part of another load on, a load counts as the same: what draws and windows of one run
 /// differ by.
@@ -236,7 +250,7 @@ pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     let shortfall =
         format!("congestors reached {reached:.0} % of their fair rate, {needed:.0} % are needed");
     if !flaws.is_empty() || evidence.brake == LimitingFactor::Unknown {
-        flaws.push(shortfall);
+        flaws.push((shortfall, REACH));
         return invalid(flaws);
     }
     let mut verdict = effect(rules, evidence);
@@ -255,15 +269,24 @@ pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
                  protected by throttling them",
                 unprotected * 100.0
             )),
-            None => return invalid(Vec::from([shortfall])),
+            None => return invalid(Vec::from([(shortfall, REACH)])),
         },
         NetworkOutcome::Invalid => verdict.reasons.push(shortfall),
     }
     verdict
 }
 
-fn invalid(reasons: Vec<String>) -> Verdict {
-    Verdict { outcome: NetworkOutcome::Invalid, reasons }
+/// Returns the verdict that allows no statement because of `flaws`.
+pub(super) fn invalid(flaws: Vec<Flaw>) -> Verdict {
+    let mut verdict =
+        Verdict { outcome: NetworkOutcome::Invalid, reasons: Vec::new(), next_steps: Vec::new() };
+    for (reason, step) in flaws {
+        verdict.reasons.push(reason);
+        if !verdict.next_steps.iter().any(|known| known == step) {
+            verdict.next_steps.push(step.to_string());
+        }
+    }
+    verdict
 }
 
 /// Returns what the intervals say of a measurement without flaws.
@@ -272,7 +295,11 @@ fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     let floor = evidence.floor.0 as f64;
     let excess_low = evidence.congested.low - evidence.isolated.high;
     let excess_high = evidence.congested.high - evidence.isolated.low;
-    let verdict = |outcome, reason: String| Verdict { outcome, reasons: Vec::from([reason]) };
+    let verdict = |outcome, reason: String| Verdict {
+        outcome,
+        reasons: Vec::from([reason]),
+        next_steps: Vec::new(),
+    };
     if factor.high <= rules.factor_max {
         let reason = format!(
             "p99 beside congestors is at most {:.2} times p99 alone, the limit is {}",
@@ -290,10 +317,10 @@ fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     }
     if factor.low <= rules.factor_max || excess_low <= floor {
         let reason = format!(
-            "p99 beside congestors is between {:.2} and {:.2} times p99 alone, on both sides of the limit {}; measure longer",
+            "p99 beside congestors is between {:.2} and {:.2} times p99 alone, on both sides of the limit {}",
             factor.low, factor.high, rules.factor_max
         );
-        return verdict(NetworkOutcome::Invalid, reason);
+        return invalid(Vec::from([(reason, LONGER)]));
     }
     let by_chance = evidence.null.as_ref().map_or(0.0, NullEvidence::change);
     let by_processors = evidence.processor_delay.0 as f64;
@@ -306,7 +333,7 @@ fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
             nanos(by_chance),
             evidence.processor_delay
         );
-        return verdict(NetworkOutcome::Invalid, reason);
+        return invalid(Vec::from([(reason, IDLE)]));
     }
     let reason = if factor.value.is_finite() {
         format!(
@@ -320,35 +347,39 @@ fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
 }
 
 /// Returns everything that forbids any statement.
-fn flaws(rules: &Rules, evidence: &VictimEvidence) -> Vec<String> {
+fn flaws(rules: &Rules, evidence: &VictimEvidence) -> Vec<Flaw> {
     let mut flaws = Vec::new();
     if let Some(null) = &evidence.null
         && !null.factor.lies_within(rules.null_low, rules.null_high)
         && null.change() > evidence.floor.0 as f64
     {
-        flaws.push(format!(
+        let reason = format!(
             "without any congestor p99 already changes by a factor of {:.2} to {:.2}, the limits are {} to {}",
             null.factor.low, null.factor.high, rules.null_low, rules.null_high
-        ));
+        );
+        flaws.push((reason, IDLE));
     }
     if evidence.isolated.value.is_infinite() {
-        flaws.push("p99 alone is already lost, so there is nothing to compare with".to_string());
+        let reason = "p99 alone is already lost, so there is nothing to compare with".to_string();
+        flaws.push((reason, LOST));
     } else if let Some(limit) = evidence.idle_limit
         && evidence.isolated.high > limit.0 as f64
     {
-        flaws.push(format!(
+        let reason = format!(
             "p99 alone is up to {}, an idle network explains {limit} at most: the machine is too busy",
             nanos(evidence.isolated.high)
-        ));
+        );
+        flaws.push((reason, IDLE));
     }
     if let Some(overload) = evidence.overload
         && overload < rules.overload_min
     {
-        flaws.push(format!(
+        let reason = format!(
             "congestors offered {:.0} % of the fullest link that victims use, {:.0} % are needed",
             overload * 100.0,
             rules.overload_min * 100.0
-        ));
+        );
+        flaws.push((reason, MORE_LOAD));
     }
     flaws
 }

@@ -24,7 +24,8 @@ use super::timeslice::TimesliceCommand;
 use crate::mechanism::congestion::program::ProgramFlags;
 use crate::mechanism::timeslice::archive::{ITEM_BYTES_MAX, Locator};
 use crate::policy::PolicyFlags;
-use crate::run::VenueKind;
+use crate::report::FigureFormat;
+use crate::run::{VenueKind, Verbosity};
 use crate::scenario::{Time, percent, shipped_names};
 use clearway_wires::{WireName, WireRequest, WiresError};
 
@@ -35,6 +36,29 @@ use clearway_wires::{WireName, WireRequest, WiresError};
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) saying: VerbosityFlags,
+}
+
+/// How much a command says on standard error.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct VerbosityFlags {
+    /// Print errors and results only: no notices, and not how long it takes.
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Print each step of the work too.
+    #[arg(long, short, global = true)]
+    verbose: bool,
+}
+
+impl From<VerbosityFlags> for Verbosity {
+    fn from(flags: VerbosityFlags) -> Self {
+        match flags {
+            VerbosityFlags { quiet: true, .. } => Self::Quiet,
+            VerbosityFlags { verbose: true, .. } => Self::Detailed,
+            VerbosityFlags { .. } => Self::Usual,
+        }
+    }
 }
 
 /// What to do.
@@ -149,6 +173,8 @@ pub(crate) enum Command {
         /// Read the runs in these directories; of numbered ones (out/NAME) the newest.
         #[arg(required = true)]
         directories: Vec<PathBuf>,
+        #[command(flatten)]
+        format: FigureFormat,
     },
     /// Compare two runs figure by figure, and say whether the second is worse.
     ///
@@ -159,6 +185,8 @@ pub(crate) enum Command {
         a: PathBuf,
         /// Judge this run.
         b: PathBuf,
+        #[command(flatten)]
+        format: FigureFormat,
     },
     /// Print a completion script for a shell.
     Completions {
@@ -259,6 +287,8 @@ pub(crate) struct Output {
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
     pub(crate) report: ReportFlags,
+    #[command(flatten)]
+    pub(crate) format: FigureFormat,
 }
 
 /// A congestion test by flags: `clearway bench --victims ping,get --congestors incast --queues
@@ -387,6 +417,10 @@ pub(crate) enum LabCommand {
         /// Name the lab.
         #[arg(long, default_value = "lab")]
         name: LabName,
+        /// Leave the machine's mounts to the program, so that what it mounts is seen outside; names
+        /// of the lab's hosts are then not known to it.
+        #[arg(long)]
+        share_mounts: bool,
         /// Choose this host: h0, h1, ...
         host: String,
         /// Run this program with these arguments.

@@ -10,7 +10,7 @@ use clearway_sim::spec::presets;
 use super::flagged::{FlagValues, FlaggedRun, joined};
 use super::results::{ReportDestination, ReportFlags};
 use super::run::{JobFlags, across};
-use super::{JobArguments, json_text, print};
+use super::{JobArguments, print};
 use crate::mechanism::broadcast::RANKS_MAX as SIMULATED_RANKS_MAX;
 use crate::mechanism::broadcast::simulated;
 use crate::mechanism::broadcast::simulated::BroadcastTestBed;
@@ -18,9 +18,10 @@ use crate::mechanism::broadcast::{
     BroadcastPlan, BroadcastProtocol, CastMode, Millionths, MultiRootRun, casting, coordinate,
     explained, figures, run_with_faults, table, with_roots,
 };
+use crate::report::{FigureFormat, NothingMore};
 use crate::run::exit::{Exit, UsageError, wrong_usage};
 use crate::run::venue::{self, LabVenue, LaunchSpec, ProcessVenue, SimVenue, Venue as _};
-use crate::run::{CompletedParts, VenueKind};
+use crate::run::{CompletedParts, RemainingTime, VenueKind};
 use crate::scenario::{Fabric, RankAt, Time};
 
 /// What `clearway broadcast` casts.
@@ -89,9 +90,8 @@ pub(crate) struct BroadcastFlags {
     /// Seed the contents of objects and the losses.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
-    /// Write JSON instead of a table.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FigureFormat,
     #[command(flatten)]
     report: ReportFlags,
     #[command(flatten)]
@@ -308,15 +308,15 @@ fn simulated(flags: &BroadcastFlags) -> Result<Exit> {
     let venue = SimVenue::open(&fabric, &spec, Box::new(|_| ()), CompletedParts::default())?;
     let mut run =
         FlaggedRun::begin(NAME, plan.seed, flags.values(&plan, VenueKind::Sim), &venue, &results);
+    let remaining = RemainingTime::begin("run", vec![1.0], None);
+    remaining.part(format!("{ranks} ranks on {name}"));
     let outcomes = ground.run(&plan)?;
+    drop(remaining);
     let figures = simulated::figures(&ground, &outcomes);
-    if flags.json {
-        print(&json_text(&figures)?)?;
-    } else {
-        print(&simulated::table(&ground, &outcomes))?;
-        if flags.explain {
-            print(&simulated::explained(&ground, &outcomes))?;
-        }
+    let table = || simulated::table(&ground, &outcomes);
+    print(&flags.format.text(&figures, &NothingMore {}, table)?)?;
+    if flags.explain && !flags.format.is_for_programs() {
+        print(&simulated::explained(&ground, &outcomes))?;
     }
     run.report.figures.extend(figures);
     run.end(&venue)?;
@@ -331,13 +331,10 @@ fn from_roots(
     flags: &BroadcastFlags,
 ) -> Result<Exit> {
     let runs = with_roots(venue, plan, roots)?;
-    if flags.json {
-        let figures: Vec<_> = runs.iter().flat_map(MultiRootRun::figures).collect();
-        print(&json_text(&figures)?)?;
-        return Ok(Exit::Good);
-    }
+    let figures: Vec<_> = runs.iter().flat_map(MultiRootRun::figures).collect();
     let rows: Vec<String> = runs.iter().map(MultiRootRun::row).collect();
-    print(&MultiRootRun::frame(&venue.about(), &rows))?;
+    let table = || MultiRootRun::frame(&venue.about(), &rows);
+    print(&flags.format.text(&figures, &NothingMore {}, table)?)?;
     Ok(Exit::Good)
 }
 
@@ -361,23 +358,13 @@ fn on_ranks(
     });
     let outcomes = coordinate(venue, plan, place)?;
     let figures = figures(plan, &outcomes);
-    if flags.json {
-        print(&json_text(&figures)?)?;
-    } else {
-        print(&table(&venue.about(), plan, &figures))?;
-        if flags.explain {
-            let reach = if venue.facts().has_multicast {
-                MulticastReach::All
-            } else {
-                MulticastReach::Some
-            };
-            print(&explained(
-                plan,
-                &figures,
-                Bytes(u64::from(venue.processes().facts().body_max)),
-                reach,
-            ))?;
-        }
+    let shown = || table(&venue.about(), plan, &figures);
+    print(&flags.format.text(&figures, &NothingMore {}, shown)?)?;
+    if flags.explain && !flags.format.is_for_programs() {
+        let has_multicast = venue.facts().has_multicast;
+        let reach = if has_multicast { MulticastReach::All } else { MulticastReach::Some };
+        let symbol = Bytes(u64::from(venue.processes().facts().body_max));
+        print(&explained(plan, &figures, symbol, reach))?;
     }
     if let Some(mut run) = run {
         run.report.figures.extend(figures);

@@ -7,10 +7,20 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use clearway_proto::base::BitsPerSec;
 
-use crate::mechanism::cast::{CastRequest, ExcludePattern, PORT, cast, receive, serve};
+use super::flagged::{FlagValues, joined, parameters};
+use super::results::{ReportDestination, ReportFlags};
+use crate::mechanism::cast::{
+    CastRequest, ExcludePattern, KeepFigures, PORT, cast, receive, serve,
+};
 use crate::policy::PolicyFlags;
+use crate::report::FigureFormat;
+use crate::report::model::ReportScenario;
 use crate::run::exit::{Exit, UsageError};
 use crate::run::metrics::MetricsAddress;
+use crate::run::{self, VenueKind, notice};
+
+/// The name of its reports.
+const NAME: &str = "cast";
 
 /// The other ends of a cast.
 #[derive(Debug, Subcommand)]
@@ -107,9 +117,15 @@ pub(crate) struct CastFlags {
     /// is no authentication [default: none].
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<MetricsAddress>,
-    /// Write the summary as JSON.
-    #[arg(long)]
-    json: bool,
+    /// Write a report of the cast, report.json and report.html, into this directory [default:
+    /// none].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Overwrite the report of an earlier run in --out, which is refused otherwise.
+    #[arg(long, requires = "out")]
+    overwrite: bool,
+    #[command(flatten)]
+    format: FigureFormat,
     #[command(flatten)]
     policy: PolicyFlags,
 }
@@ -142,8 +158,36 @@ pub(super) fn command(flags: &CastFlags) -> Result<Exit> {
             rate: flags.rate,
             progress: flags.progress,
             metrics: flags.metrics,
-            json: flags.json,
+            format: flags.format,
+            keep: keep(flags)?,
             policy: flags.policy.clone(),
         }),
     }
+}
+
+/// Returns what keeps the figures of the cast in the directory that `flags` name, if they do.
+fn keep(flags: &CastFlags) -> Result<Option<KeepFigures>> {
+    let report = ReportFlags { out: flags.out.clone(), overwrite: flags.overwrite };
+    if report.out.is_none() {
+        return Ok(None);
+    }
+    // What cannot be written must not be cast first.
+    let results = ReportDestination::open(NAME, &report)?;
+    let scenario = ReportScenario { name: NAME.to_owned(), text: String::new() };
+    let begun = run::begun_without_scenario(scenario, 0, VenueKind::Cluster.name());
+    let mut values: FlagValues = vec![
+        ("to", joined(&flags.to)),
+        ("checksum", flags.checksum.to_string()),
+        ("delete", flags.delete.to_string()),
+    ];
+    values.extend(flags.rate.map(|rate| ("rate", rate.to_string())));
+    Ok(Some(Box::new(move |figures, warnings| {
+        let mut report = begun.clone();
+        report.parameters = parameters(values.clone(), &report.command);
+        (report.figures, report.warnings) = (figures, warnings);
+        run::ended(&mut report);
+        let directory = results.write(&report)?;
+        notice!("report: {}", directory.join("report.html").display());
+        Ok(())
+    })))
 }

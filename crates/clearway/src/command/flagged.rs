@@ -9,6 +9,7 @@ use anyhow::Result;
 use super::results::ReportDestination;
 use crate::report::model::{Parameter, ParameterOrigin, Report, ReportScenario};
 use crate::run;
+use crate::run::notice;
 use crate::run::venue::Venue;
 
 /// Values in force, by the names of their flags.
@@ -51,13 +52,13 @@ impl FlaggedRun {
         run::ended(&mut self.report);
         venue.conclude(&mut self.report);
         let directory = self.results.write(&self.report)?;
-        eprintln!("report: {}", directory.join("report.html").display());
+        notice!("report: {}", directory.join("report.html").display());
         Ok(())
     }
 }
 
 /// Returns `values` as parameters, of which `command` gave some.
-fn parameters(values: FlagValues, command: &[String]) -> Vec<Parameter> {
+pub(super) fn parameters(values: FlagValues, command: &[String]) -> Vec<Parameter> {
     let is_given = |name: &str| {
         let flags = command.iter().filter_map(|word| word.strip_prefix("--"));
         flags.map(|flag| flag.split('=').next().unwrap_or(flag)).any(|flag| flag == name)

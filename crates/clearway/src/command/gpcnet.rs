@@ -1,23 +1,24 @@
 //! `clearway gpcnet`: where GPCNeT's own tests run, and where what they print goes.
 
 use std::fs;
-use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use clearway_proto::base::{BitsPerSec, Class};
 
-use super::results::{ReportFlags, claim};
+use super::flagged::{FlagValues, parameters};
+use super::results::{ReportDestination, ReportFlags};
 use super::run::{JobFlags, across, topology_of};
 use super::{JobArguments, print};
 use crate::mechanism::gpcnet;
 use crate::mechanism::gpcnet::{GpcnetFlags, GpcnetSpec, Suite};
-use crate::run::VenueKind;
+use crate::report::{FigureFormat, NothingMore};
 use crate::run::exit::{Exit, wrong_usage};
 use crate::run::job::CoordinatedJob;
+use crate::run::{VenueKind, notice};
 use crate::scenario::Fabric;
 
-/// What is printed, in the directory that --out names.
+/// What is printed, in the directory of the report.
 const TEXT_NAME: &str = "gpcnet.txt";
 /// Hosts of a lab without a trunk: as few as the load test takes.
 const LAB_HOSTS: u32 = 10;
@@ -64,12 +65,10 @@ pub(crate) struct GpcnetArguments {
     /// Seed the draws, 32 bits; the original takes its clock [default: 1].
     #[arg(long)]
     seed: Option<u64>,
-    /// Write what is printed also to gpcnet.txt in this directory.
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Overwrite the gpcnet.txt of an earlier run in --out, which is refused otherwise.
-    #[arg(long, requires = "out")]
-    overwrite: bool,
+    #[command(flatten)]
+    report: ReportFlags,
+    #[command(flatten)]
+    format: FigureFormat,
 }
 
 /// Runs a suite on the fabric, in the laboratory or across the job that flags name.
@@ -77,7 +76,6 @@ pub(super) fn command(flags: &GpcnetArguments) -> Result<Exit> {
     let usual = Class::BestEffort;
     let job = JobFlags::from_arguments(Some(&flags.job));
     let places = places(flags, &job)?;
-    let report = ReportFlags { out: flags.out.clone(), overwrite: flags.overwrite };
     let order = GpcnetSpec {
         fabric: match &flags.fabric {
             Some(fabric) => Fabric::machine(fabric.clone(), flags.nodes),
@@ -90,25 +88,46 @@ pub(super) fn command(flags: &GpcnetArguments) -> Result<Exit> {
         places: &places,
         seed: flags.seed.unwrap_or(1),
         classes: [flags.victim_class.unwrap_or(usual), flags.congestor_class.unwrap_or(usual)],
+        parameters: parameters(flags.values(), &std::env::args().collect::<Vec<_>>()),
         flags: &flags.tests,
     };
     let run = |site: Option<&CoordinatedJob>| {
-        let directory = report.out.as_deref();
         // What cannot be written shall not be measured first.
-        directory.map(|directory| claim(directory, TEXT_NAME, &report)).transpose()?;
-        let text = gpcnet::run(&order, flags.suite, site)?;
-        if let Some(directory) = directory {
-            let path = directory.join(TEXT_NAME);
-            fs::write(&path, &text)
-                .with_context(|| format!("{} cannot be written", path.display()))?;
-        }
-        print(&text)?;
+        let results = ReportDestination::open(gpcnet::NAME, &flags.report)?;
+        let (text, report) = gpcnet::run(&order, flags.suite, site)?;
+        let directory = results.write(&report)?;
+        let path = directory.join(TEXT_NAME);
+        fs::write(&path, &text).with_context(|| format!("{} cannot be written", path.display()))?;
+        print(&flags.format.text(&report.figures, &NothingMore {}, || text.clone())?)?;
+        notice!("report: {}", directory.join("report.html").display());
         Ok(Exit::Good)
     };
     if places.contains(&VenueKind::Cluster) {
         across(&job.order()?, |site| run(Some(site)))
     } else {
         run(None)
+    }
+}
+
+impl GpcnetArguments {
+    /// Returns what is in force, by the names of flags.
+    fn values(&self) -> FlagValues {
+        let mut values = vec![("seed", self.seed.unwrap_or(1).to_string())];
+        values.extend(self.fabric.clone().map(|fabric| ("fabric", fabric)));
+        values.extend(self.queue.clone().map(|queue| ("queue", queue)));
+        let numbers = [("nodes", self.nodes), ("hosts", self.hosts)];
+        values.extend(
+            numbers.into_iter().filter_map(|(name, number)| Some((name, number?.to_string()))),
+        );
+        let rates = [("rate", self.rate), ("trunk", self.trunk)];
+        values.extend(rates.into_iter().filter_map(|(name, rate)| Some((name, rate?.to_string()))));
+        let usual = Class::BestEffort;
+        let classes =
+            [("victim-class", self.victim_class), ("congestor-class", self.congestor_class)];
+        values.extend(
+            classes.into_iter().map(|(name, class)| (name, class.unwrap_or(usual).to_string())),
+        );
+        values
     }
 }
 

@@ -12,6 +12,7 @@ use clearway_lab::{
 
 use super::LabCommand;
 use crate::run::exit::{Exit, wrong_usage};
+use crate::run::notice;
 
 /// The variable in which a keeper finds its specification.
 const SPEC_VARIABLE: &str = "CLEARWAY_LAB_SPEC";
@@ -19,7 +20,13 @@ const SPEC_VARIABLE: &str = "CLEARWAY_LAB_SPEC";
 /// Does what `command` says.
 pub(crate) fn command(command: LabCommand) -> Result<Exit> {
     match command {
-        LabCommand::Exec { name, host, program } => exec(&name, &host, &program),
+        LabCommand::Exec { name, share_mounts, host, program } => {
+            keeper::enter(&name, &host)?;
+            if !share_mounts && let Err(why) = keeper::name_hosts(&name) {
+                notice!("clearway: names of hosts are not known here: {why}");
+            }
+            exec(&name, &host, &program)
+        }
         LabCommand::Status { name: Some(name) } => status(&name),
         LabCommand::Status { name: None } => list(),
         LabCommand::Down { name } => down(&name),
@@ -99,7 +106,7 @@ fn prove(name: &LabName, queue: QueueKind) -> Result<()> {
     match test.outcome() {
         CheckOutcome::Pass => Ok(()),
         CheckOutcome::Inconclusive => {
-            eprintln!(
+            notice!(
                 "clearway: the machine is too busy to prove every port of the lab; figures may mislead"
             );
             Ok(())
@@ -126,9 +133,8 @@ pub(crate) fn keep(name: &LabName) -> Result<Exit> {
     match keeper::run(name, &spec, io::stdout())? {}
 }
 
-/// Becomes the user's program inside a host.
+/// Becomes the user's program inside a host, which was entered.
 fn exec(name: &LabName, host: &str, program: &[String]) -> Result<Exit> {
-    keeper::enter(name, host)?;
     let Some((first, rest)) = program.split_first() else { bail!("name a program after --") };
     let error = Command::new(first)
         .args(rest)
@@ -189,7 +195,7 @@ fn down(name: &LabName) -> Result<Exit> {
     let down = keeper::down(name)?;
     println!("lab {name} is down, {} programs ended", down.ended.len());
     for pid in down.left {
-        eprintln!(
+        notice!(
             "clearway: process {pid} is in the lab's network but not marked as its own; it was left alone"
         );
     }

@@ -45,6 +45,7 @@ use clearway_runtime::launch::escaped;
 use crate::doctor::OutputFormat;
 use crate::run::exit::{Exit, exit_of, refuses_permission};
 use crate::run::rank_process;
+use crate::run::set_verbosity;
 pub(crate) use crate::run::{json_text, print};
 
 pub(crate) use arguments::{
@@ -65,7 +66,10 @@ fn status(words: &[OsString]) -> u8 {
     let outcome = match rank_process::requested_lifetime(words.iter().skip(1).cloned()) {
         Some(bond) => rank_process::main(bond, registry::serve),
         None => match parse(words) {
-            Ok(arguments) => dispatch(arguments.command),
+            Ok(arguments) => {
+                set_verbosity(arguments.saying.into());
+                dispatch(arguments.command)
+            }
             Err(refusal) => refusal.exit(),
         },
     };
@@ -170,8 +174,8 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::SetupNode { mark, policy, undo: false } => {
             setup_node::command(&mark, policy.as_deref())
         }
-        Command::Report { directories } => run::report(&directories),
-        Command::Diff { a, b } => run::diff(&a, &b),
+        Command::Report { directories, format } => run::report(&directories, format),
+        Command::Diff { a, b, format } => run::diff([&a, &b], format),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man(dir.as_deref()),
         Command::Follow => crate::run::job::follow(),

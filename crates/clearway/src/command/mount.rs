@@ -31,7 +31,7 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::mount_copies;
+use super::{counted, mount_copies};
 use crate::mechanism::staging::log_flags::LogFlags;
 use crate::mechanism::staging::metrics::{MountMetrics, RemoteMountMetrics};
 use crate::mechanism::staging::service::{MountConnector, MountProof, ServerAddress};
@@ -39,6 +39,7 @@ use crate::report::model::rfc3339;
 use crate::run::exit::{Exit, wrong_usage};
 use crate::run::key_file;
 use crate::run::metrics::{MetricSource, MetricsAddress, MetricsListener};
+use crate::run::notice;
 use crate::scenario::seconds;
 
 /// What the process of a mount prints when the mount works.
@@ -350,10 +351,12 @@ pub(crate) fn umount(directory: &Path) -> Result<Exit> {
     let mut found = None;
     client.ask(&ControlRequest::Status, |response| {
         if let ControlResponse::Status(status) = response {
-            found = Some((PathBuf::from(status.log), status.server.map(|_| status.process)));
+            let lacks = status.lag;
+            let process = status.server.map(|_| status.process);
+            found = Some((PathBuf::from(status.log), process, lacks));
         }
     })?;
-    let (log, process) =
+    let (log, process, lacks) =
         found.ok_or_else(|| anyhow!("the mount did not report the directory of its log"))?;
     let device = rustix::fs::stat(&client.mounted_on).map(|found| found.st_dev).ok();
     unmount(&client.mounted_on).with_context(|| {
@@ -363,6 +366,13 @@ pub(crate) fn umount(directory: &Path) -> Result<Exit> {
     match process {
         Some(process) => wait_for_process(process)?,
         None => wait_for(&log, device)?,
+    }
+    if lacks > 0 && process.is_none() {
+        notice!(
+            "clearway: the drain is unfinished: the store lacked {} at the unmount; the next mount of {} continues",
+            counted(lacks, "difference"),
+            escaped(&log.display().to_string())
+        );
     }
     Ok(Exit::Good)
 }

@@ -13,6 +13,7 @@ use crate::mechanism::timeslice::archive::{
     Locator, SurveyDepth, checked, described, make, survey,
 };
 use crate::run::exit::{Exit, wrong_usage};
+use crate::run::notice;
 
 /// Does what `command` says.
 pub(crate) fn command(command: MsaCommand) -> Result<Exit> {
@@ -101,7 +102,7 @@ fn copy(
     }
     sink.finish()?;
     if source.cut_files > 0 {
-        eprintln!(
+        notice!(
             "clearway: {} of the files read ended with a cut item, which was left out",
             source.cut_files
         );

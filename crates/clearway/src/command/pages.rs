@@ -197,11 +197,13 @@ pub(super) const PAGES: &[CommandPage] = &[
     page("stage status", &[("clearway stage status /mnt/ck --json", "For a program")]),
     page("stage ls", &[("clearway stage ls /mnt/ck", "Safety, class and size of each entry")]),
     page("stage stat", &[("clearway stage stat --json /mnt/ck/step.7", "With the version")]),
-    page(
+    page_with(
         "stage wait",
+        "0 all are safe; 1 failed; 2 wrong usage; 3 the time of --limit is over",
         &[
             ("clearway stage wait /mnt/ck/step.7", "Until it survives a loss of power"),
             ("clearway stage wait --until stored /mnt/ck", "Until the store has everything"),
+            ("clearway stage wait --limit 10min /mnt/ck", "No longer than that"),
         ],
     ),
     page("stage drain", &[("clearway stage drain /mnt/ck/step.7", "Before others of its class")]),

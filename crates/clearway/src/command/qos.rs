@@ -1,6 +1,7 @@
 //! `clearway qos`: a plan of levels, lanes and weights, the settings that make it, and what is wrong
 //! with the present ones. Nothing is changed.
 
+use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -15,7 +16,7 @@ use clearway_sim::spec::qos::{
 };
 
 use super::topo::{CONF_MAX, NETWORK_MAX, read};
-use super::{counted, print};
+use super::{SENTENCE_COLUMNS, counted, folded, print};
 use crate::qos::{
     AnswerSource, EmitTarget, InterfaceName, devices, differences, emit, page, path_differences,
 };
@@ -156,7 +157,10 @@ pub(crate) fn command(command: QosCommand) -> Result<Exit> {
             if let Some(policy) = policy {
                 found.extend(policy_faults(&conf, &policy, partitions.as_deref())?);
             }
-            print(&found.iter().map(|fault| format!("{fault}\n")).collect::<String>())?;
+            // A program that reads it finds a sentence in a line.
+            let columns = if stdout().is_terminal() { SENTENCE_COLUMNS } else { usize::MAX };
+            let lines = found.iter().map(|fault| folded(fault, columns, "\n  ") + "\n");
+            print(&lines.collect::<String>())?;
             return Ok(if found.is_empty() { Exit::Good } else { Exit::Findings });
         }
     }

@@ -84,7 +84,7 @@ impl ReportDestination {
 /// # Errors
 /// One sentence: an earlier run left one, and nobody said that it may go; or the directory cannot
 /// be written.
-pub(super) fn claim(directory: &Path, file: &str, flags: &ReportFlags) -> Result<()> {
+fn claim(directory: &Path, file: &str, flags: &ReportFlags) -> Result<()> {
     if directory.join(file).exists() && !flags.overwrite {
         let shown = directory.display();
         bail!(

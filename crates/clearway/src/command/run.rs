@@ -1,6 +1,6 @@
 //! Commands that run something or read what a run left.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,7 @@ use clearway_lab::Topology;
 use clearway_proto::base::{BitsPerSec, Class};
 use clearway_proto::congestion::{CongestorKind, Placement};
 use clearway_runtime::launch::escaped;
+use serde::Serialize;
 use toml::de::DeTable;
 
 use super::registry::{self, presenters};
@@ -18,11 +19,13 @@ use crate::mechanism::congestion::phase_protocol::CongestionProtocol;
 use crate::mechanism::congestion::program::Programs;
 use crate::mechanism::congestion::rate::MeasuredRate;
 use crate::mechanism::congestion::{self, CongestionSection};
-use crate::report::model::{Report, RunOutcome};
+use crate::report::FigureFormat;
+use crate::report::model::{Figure, Report, RunOutcome, Verdict};
 use crate::report::terminal::ColourMode;
 use crate::report::{diff, place_comparison, store, terminal};
 use crate::run::exit::{Exit, UsageError, wrong_usage};
 use crate::run::job::{CoordinatedJob, JobRole, JobSpec, SealingPolicy, SshHosts};
+use crate::run::notice;
 use crate::run::venue::{self, JobVenue, LaunchSpec};
 use crate::run::{self, CompletedParts, RunSpec, VenueKind};
 use crate::scenario::{self, Fabric, Scenario, Section};
@@ -91,37 +94,50 @@ impl<'a> JobFlags<'a> {
 /// Runs the tour: the laboratory (or, where it is refused, the simulator), then all mechanisms on one
 /// simulated network.
 pub(crate) fn demo(output: &Output) -> Result<Exit> {
-    eprintln!(
+    notice!(
         "A lab of 8 virtual hosts on one switch: two of them ping each other while three others send to one of the two at\n\
          once, first through one FIFO queue per port, then with a queue for each traffic class. Less than a minute."
     );
-    let (exit, directory) = match shipped("demo", VenueKind::Lab, output) {
+    // Programs get one document, at the end.
+    let shown = (!output.format.is_for_programs()).then_some(output.format);
+    let (exit, directory) = match shipped("demo", VenueKind::Lab, output, shown) {
         Err(error) if refuses_permission(&error) => {
-            eprintln!("clearway: {error:#}");
-            eprintln!(
+            notice!("clearway: {error:#}");
+            notice!(
                 "The same hosts, rates and queues now run on the simulated fabric instead, which needs no permission."
             );
-            shipped("demo", VenueKind::Sim, output)?
+            shipped("demo", VenueKind::Sim, output, shown)?
         }
         other => other?,
     };
-    eprintln!(
+    notice!(
         "\nAnd all mechanisms together, on a network that is not here: 384 simulated nodes at 400 Gb/s run an application\n\
          beside OpenSHMEM puts, timeslice building, a cast and a checkpoint, in one class and then in classes."
     );
     let report =
         ReportFlags { out: Some(directory.join("together")), overwrite: output.report.overwrite };
-    let there = Output { seed: output.seed, report };
-    shipped("together", VenueKind::Sim, &there)?;
+    let there = Output { report, ..output.clone() };
+    let (_, together) = shipped("together", VenueKind::Sim, &there, shown)?;
+    if shown.is_none() {
+        let runs =
+            [&directory, &together].map(|at| Ok((store::read(at, &presenters())?, at.clone())));
+        let runs = runs.into_iter().collect::<Result<Vec<_>>>()?;
+        print(&figure_text(&runs, output.format)?)?;
+    }
     Ok(exit)
 }
 
 /// Runs a scenario that is shipped; how it went, and where its report is.
-fn shipped(name: &str, place: VenueKind, output: &Output) -> Result<(Exit, PathBuf)> {
+fn shipped(
+    name: &str,
+    place: VenueKind,
+    output: &Output,
+    shown: Option<FigureFormat>,
+) -> Result<(Exit, PathBuf)> {
     let text = scenario::shipped(name).context("the program was built without its tour")?;
     let mut scenario =
         scenario::read_text(text, &registry::section_kinds()).map_err(|why| anyhow!("{why}"))?;
-    let results = ReportDestination::open(&scenario.name, &output.report)?;
+    let results = (ReportDestination::open(&scenario.name, &output.report)?, shown);
     scenario.seed = output.seed.unwrap_or(scenario.seed);
     let flags = output.seed.map(|_| "seed".to_owned()).into_iter().collect();
     measure(&scenario, text, &[place], flags, &results)
@@ -144,7 +160,11 @@ pub(crate) fn scenario(
 pub(crate) fn bench(flags: &BenchFlags) -> Result<Exit> {
     let (mut scenario, set) = named_scenario(flags)?;
     let hosts = scenario.fabric.hosts().map_err(|why| UsageError::new(rate_words(&why)))?;
-    fit(&mut scenario, hosts, &set).into_iter().for_each(|chosen| eprintln!("{chosen}"));
+    fit(&mut scenario, hosts, &set).into_iter().for_each(|chosen| notice!("{chosen}"));
+    if flags.congestors.contains(&CongestorKind::Program) && flags.programs.congestor_cmd.is_none()
+    {
+        wrong_usage!("--congestors program is a command of yours; --congestor-cmd names it");
+    }
     let text = scenario.text().context("the flags make no scenario")?;
     scenario.check().map_err(|why| UsageError::new(rate_words(&flag_words(&why.to_string()))))?;
     if flags.print_scenario {
@@ -189,7 +209,7 @@ fn policy_of_test(flags: &BenchFlags, places: &[VenueKind], class: Class) -> Opt
     };
     let grant = if is_simulated { None } else { flags.policy.ask(("bench", None), class) }?;
     let sentence = format!("{}; a test is not limited, and uses {class}", grant.sentence());
-    eprintln!("clearway: {}", escaped(&sentence));
+    notice!("clearway: {}", escaped(&sentence));
     Some(sentence)
 }
 
@@ -203,7 +223,7 @@ fn here(
 ) -> Result<Exit> {
     let mut scenario = scenario.clone();
     scenario.seed = output.seed.unwrap_or(scenario.seed);
-    let results = ReportDestination::open(&scenario.name, &output.report)?;
+    let results = (ReportDestination::open(&scenario.name, &output.report)?, Some(output.format));
     let complete = keeping(&results);
     let order = RunSpec { scenario: &scenario, text, flags, complete: complete.clone() };
     let report = kept(&complete, congestion::run_here(&order, programs))?;
@@ -253,7 +273,7 @@ fn run_and_report(
         );
     }
     // What cannot be written must not be measured first.
-    let results = ReportDestination::open(&scenario.name, &output.report)?;
+    let results = (ReportDestination::open(&scenario.name, &output.report)?, Some(output.format));
     measure(&scenario, text, &places, flags, &results).map(|(exit, _)| exit)
 }
 
@@ -263,7 +283,7 @@ fn measure(
     text: &str,
     places: &[VenueKind],
     flags: BTreeSet<String>,
-    results: &ReportDestination,
+    results: &RunResults,
 ) -> Result<(Exit, PathBuf)> {
     let mut scenario = scenario.clone();
     let mut text = text.to_owned();
@@ -296,7 +316,7 @@ fn measure(
 }
 
 /// Keeps in `results` what is complete when the user interrupts.
-fn keeping(results: &ReportDestination) -> CompletedParts {
+fn keeping(results: &RunResults) -> CompletedParts {
     let results = results.clone();
     CompletedParts::new(move |reports| match place_comparison::merge(reports, &presenters()) {
         Some(report) => conclude(&report, &results).map(drop),
@@ -337,9 +357,10 @@ fn run_job(
         let (_, chosen) = on_job(site.size(), None)?;
         let mut text = text.to_owned();
         if let Some(chosen) = &chosen {
-            eprintln!("{chosen}");
+            notice!("{chosen}");
         }
-        let results = ReportDestination::open(&scenario.name, &output.report)?;
+        let results =
+            (ReportDestination::open(&scenario.name, &output.report)?, Some(output.format));
         let mechanism = registry::mechanism_of(scenario)?;
         let mut venue = venue::open_job(Some(site), &mechanism.launch(scenario))?;
         let measured = match (job.rate, site.rate()) {
@@ -374,7 +395,7 @@ fn measure_rate(venue: &mut JobVenue, site: &CoordinatedJob) -> Result<MeasuredR
     let measured =
         congestion::rate::measure(&mut congestion::PhaseRunner::new(venue), &site.hosts())
             .context("the interfaces do not say how fast they are; --rate does")?;
-    eprintln!("host links: {measured}; --rate says it instead");
+    notice!("host links: {measured}; --rate says it instead");
     Ok(measured)
 }
 
@@ -408,10 +429,19 @@ pub(super) fn across(
     }
 }
 
+/// Where the report of a run goes, and in which form it is shown, if it is.
+type RunResults = (ReportDestination, Option<FigureFormat>);
+
 /// Writes `report` where `results` go and shows it; how the run went, and where the report is.
-fn conclude(report: &Report, results: &ReportDestination) -> Result<(Exit, PathBuf)> {
+fn conclude(report: &Report, (results, shown): &RunResults) -> Result<(Exit, PathBuf)> {
     let directory = results.write(report)?;
-    show(report, &directory)?;
+    match shown {
+        Some(format) if format.is_for_programs() => {
+            print(&figure_text(&[(report.clone(), directory.clone())], *format)?)?;
+        }
+        Some(_) => show(report, &directory)?,
+        None => {}
+    }
     Ok((exit_of(report), directory))
 }
 
@@ -439,21 +469,64 @@ fn exit_of(report: &Report) -> Exit {
     }
 }
 
-/// Makes pages again and prints their tables.
-pub(crate) fn report(directories: &[PathBuf]) -> Result<Exit> {
+/// A run as programs read it, beside its figures.
+#[derive(Serialize)]
+struct RunDocument<'a> {
+    report: String,
+    place: &'a str,
+    verdict: &'a Option<Verdict>,
+    warnings: &'a [String],
+}
+
+impl<'a> RunDocument<'a> {
+    fn new((report, at): &'a (Report, PathBuf)) -> Self {
+        Self {
+            report: at.join(store::JSON_NAME).display().to_string(),
+            place: &report.place,
+            verdict: &report.verdict,
+            warnings: &report.warnings,
+        }
+    }
+}
+
+/// Returns the figures of `runs` in `format`; those of several have the label `run`, the directory.
+fn figure_text(runs: &[(Report, PathBuf)], format: FigureFormat) -> Result<String> {
+    let figures: Vec<Figure> = runs
+        .iter()
+        .flat_map(|(report, at)| report.figures.iter().cloned().map(move |figure| (figure, at)))
+        .map(|(figure, at)| match runs.len() {
+            1 => figure,
+            _ => figure.with("run", at.display().to_string()),
+        })
+        .collect();
+    let more = BTreeMap::from([("runs", runs.iter().map(RunDocument::new).collect::<Vec<_>>())]);
+    format.text(&figures, &more, String::new)
+}
+
+/// Makes pages again and prints their tables, or their figures.
+pub(crate) fn report(directories: &[PathBuf], format: FigureFormat) -> Result<Exit> {
+    let mut runs = Vec::new();
     for directory in directories {
         let directory = store::newest(directory);
         let report = store::render_again(&directory, &presenters())?;
-        show(&report, &directory)?;
+        if format.is_for_programs() {
+            runs.push((report, directory));
+        } else {
+            show(&report, &directory)?;
+        }
+    }
+    if format.is_for_programs() {
+        print(&figure_text(&runs, format)?)?;
     }
     Ok(Exit::Good)
 }
 
 /// Compares two runs.
-pub(crate) fn diff(a: &Path, b: &Path) -> Result<Exit> {
+pub(crate) fn diff([a, b]: [&Path; 2], format: FigureFormat) -> Result<Exit> {
     let (a, b) = (store::read(a, &presenters())?, store::read(b, &presenters())?);
     let comparison = diff::compare(&a, &b, &presenters());
-    print(&diff::render(&comparison, paint()))?;
+    let (figures, changes) = comparison.for_programs();
+    print(&format.text(&figures, &changes, || diff::render(&comparison, paint()))?)?;
     Ok(match comparison.result {
         diff::DiffResult::SameOrBetter => Exit::Good,
         diff::DiffResult::Worse => Exit::Findings,

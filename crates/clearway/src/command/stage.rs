@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
@@ -22,7 +25,11 @@ use crate::mechanism::staging::job::{self, HeldProgramFlags, NodeMountFlags, Sta
 use crate::mechanism::staging::log_flags::MECHANISM;
 use crate::mechanism::staging::service::{ServeFlags, serve};
 use crate::policy::PolicyFlags;
-use crate::run::exit::Exit;
+use crate::report::FigureFormat;
+use crate::report::model::{ExtendedReal, Figure, labels};
+use crate::run::exit::{Exit, wrong_usage};
+use crate::run::notice;
+use crate::scenario::Time;
 
 /// Show and control files of a mounted log.
 #[derive(Debug, Subcommand)]
@@ -47,9 +54,8 @@ pub(crate) enum StageCommand {
         /// Show the mount of this path.
         #[arg(default_value = ".")]
         path: PathBuf,
-        /// Write JSON instead of a table.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        format: FigureFormat,
     },
     /// List directories: kind, safety, class, size and bytes in the log of each entry.
     ///
@@ -69,6 +75,9 @@ pub(crate) enum StageCommand {
         /// (stored).
         #[arg(long, value_enum, default_value_t = Safety::Logged)]
         until: Safety,
+        /// Wait no longer than this time; exit status 3 says that it is over [default: no limit].
+        #[arg(long, value_name = "TIME")]
+        limit: Option<Time>,
         /// Wait for these files and directories.
         #[arg(required = true)]
         paths: Vec<PathBuf>,
@@ -163,15 +172,21 @@ pub(crate) fn command(command: StageCommand) -> Result<Exit> {
         StageCommand::Job(flags) => return job::run(&flags),
         StageCommand::JobMount(flags) => return job::serve_mount(&flags),
         StageCommand::JobProgram(words) => return job::hold_program(&words),
-        StageCommand::Status { path, json } => status(&path, json)?,
+        StageCommand::Status { path, format } => status(&path, format)?,
         StageCommand::Ls(flags) => show(&flags, |paths| ControlRequest::Ls { paths })?,
         StageCommand::Stat(flags) => show(&flags, |paths| ControlRequest::Stat { paths })?,
-        StageCommand::Wait { until, paths } => {
+        StageCommand::Wait { until, limit, paths } => {
             let until = match until {
                 Safety::Logged => SafetyLevel::Logged,
                 Safety::Stored => SafetyLevel::Stored,
             };
-            ask(&paths, |paths| ControlRequest::Wait { paths, until }, |_| Ok(()))?;
+            let wait =
+                move || ask(&paths, |paths| ControlRequest::Wait { paths, until }, |_| Ok(()));
+            let Some(limit) = limit else { return wait().map(|()| Exit::Good) };
+            if limit < Time::millis(1) {
+                wrong_usage!("--limit is {limit}; 1ms and longer times work");
+            }
+            return within(limit, wait);
         }
         StageCommand::Drain { paths } => {
             ask(&paths, |paths| ControlRequest::Drain { paths }, |_| Ok(()))?;
@@ -190,6 +205,19 @@ pub(crate) fn command(command: StageCommand) -> Result<Exit> {
         StageCommand::Fsck { log, json } => return fsck(&log, json),
     }
     Ok(Exit::Good)
+}
+
+/// Does `work` for at most `limit`; what is not done then ends with this process.
+fn within(limit: Time, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<Exit> {
+    let (done, outcome) = mpsc::channel();
+    thread::spawn(move || drop(done.send(work())));
+    match outcome.recv_timeout(Duration::from_nanos(limit.0.0)) {
+        Ok(outcome) => outcome.map(|()| Exit::Good),
+        Err(_) => {
+            notice!("clearway: --limit {limit} is over, and not everything is safe");
+            Ok(Exit::Findings)
+        }
+    }
 }
 
 /// Returns the class that the policy of the site grants, and says so if it is another one.
@@ -233,7 +261,7 @@ fn ask(
     Ok(())
 }
 
-fn status(path: &Path, json: bool) -> Result<()> {
+fn status(path: &Path, format: FigureFormat) -> Result<()> {
     let (client, _) = ControlClient::find(path)?;
     let mut found = None;
     client.ask(&ControlRequest::Status, |response| {
@@ -242,7 +270,47 @@ fn status(path: &Path, json: bool) -> Result<()> {
         }
     })?;
     let status = found.ok_or_else(|| anyhow!("the mount did not report its status"))?;
-    print(&if json { json_text(&status)? } else { page(&status) })
+    print(&format.text(&figures(&status), &status, || page(&status))?)
+}
+
+/// Returns what `status` counts, as figures.
+fn figures(status: &MountStatus) -> Vec<Figure> {
+    let figure = |name: &str, unit: &str, value: f64| {
+        Figure::counted(name, unit, ExtendedReal::or_infinite(value), 1, "since the mount began")
+    };
+    let counts = [
+        ("staging_log_bytes", "B", status.log_bytes),
+        ("staging_log_free_bytes", "B", status.log_bytes_free),
+        ("staging_inodes", "", status.inodes),
+        ("staging_unlogged_bytes", "B", status.unlogged_bytes),
+        ("staging_cached_bytes", "B", status.cached_bytes),
+        ("staging_written_bytes", "B", status.written_bytes),
+        ("staging_read_bytes", "B", status.read_bytes),
+        ("staging_changes", "", status.changes),
+        ("staging_stalls", "", status.stalls),
+    ];
+    let mut figures: Vec<Figure> =
+        counts.into_iter().map(|(name, unit, count)| figure(name, unit, count as f64)).collect();
+    for (name, by_class) in [
+        ("staging_class_bytes", &status.class_bytes),
+        ("staging_class_drained_bytes", &status.drained_bytes),
+    ] {
+        let of = |(class, bytes): (&Class, &u64)| {
+            figure(name, "B", *bytes as f64).with("class", class.name())
+        };
+        figures.extend(by_class.iter().map(of));
+    }
+    for quantile in [Quantile::P50, Quantile::P99] {
+        let nanos = match status.syncs.quantile(quantile) {
+            QuantileValue::Finite(nanos) => nanos as f64,
+            QuantileValue::Infinite => f64::INFINITY,
+            _ => continue,
+        };
+        let sync = figure("staging_sync_seconds", "s", nanos / 1e9);
+        let sync = Figure { samples: status.syncs.count(), ..sync };
+        figures.push(sync.with(labels::QUANTILE, quantile.to_string()));
+    }
+    figures
 }
 
 fn page(status: &MountStatus) -> String {

@@ -14,7 +14,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use clearway_runtime::launch::hostfile::{self, HostEntry};
 use clearway_runtime::launch::{
@@ -215,10 +215,11 @@ fn ranks(flags: &StartFlags, hosts: Option<&[HostEntry]>) -> Result<u32> {
     }
     if let Some(slots) = slots {
         let file = flags.hostfile.as_deref().unwrap_or(Path::new("")).display();
-        ensure!(
-            ranks <= slots,
-            "-n {ranks} are more ranks than the {slots} slots of {file}; raise slots= there"
-        );
+        if ranks > slots {
+            wrong_usage!(
+                "-n {ranks} are more ranks than the {slots} slots of {file}; raise slots= there"
+            );
+        }
     }
     Ok(ranks)
 }

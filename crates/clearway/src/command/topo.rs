@@ -17,6 +17,7 @@ use rustix::fs::OFlags;
 
 use super::{TopoCommand, print};
 use crate::run::exit::Exit;
+use crate::run::notice;
 use crate::scenario::nearest;
 
 /// The longest text of ibnetdiscover: of the largest machines it is some megabytes.
@@ -89,7 +90,7 @@ fn import_from(conf: &Path, switches: Option<&Path>, base: &str) -> Result<Strin
     let net = net.as_ref().map(|(file, text)| SourceText { file, text });
     let made = import("imported", base, SourceText { file: &shown, text: &text }, net)?;
     for remark in &made.remarks {
-        eprintln!("clearway: {}: {}", escaped(&shown), escaped(remark));
+        notice!("clearway: {}: {}", escaped(&shown), escaped(remark));
     }
     FabricFile::parse("the imported fabric", &made.text, FileOptions::default())?.prove()?;
     Ok(made.text)

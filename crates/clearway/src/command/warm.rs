@@ -30,6 +30,7 @@ use clearway_proto::base::Bytes;
 use clearway_runtime::machine_memory::machine_memory;
 
 use super::print;
+use crate::run::notice;
 
 /// Threads that read: half of those that a mount reads a store with, so that programs have the rest.
 const READERS: usize = 8;
@@ -215,7 +216,7 @@ fn wait(ended: &Receiver<Result<()>>, read: &AtomicU64, total: u64, begun: Insta
             Err(RecvTimeoutError::Timeout) => {
                 let (read, seconds) = (read.load(Ordering::Relaxed), begun.elapsed().as_secs());
                 let (read, total) = (Bytes(read), Bytes(total));
-                eprintln!("clearway: read {read} of {total} in {seconds} s");
+                notice!("clearway: read {read} of {total} in {seconds} s");
             }
         }
     }

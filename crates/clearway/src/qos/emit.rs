@@ -143,7 +143,8 @@ fn policy(plan: &QosPlan) -> String {
         )
     };
     format!(
-        "# qos-policy.conf of OpenSM (qos_policy_file). Programs that ask the subnet manager for a path get these levels: those of rdma_cm and IPoIB.\n\
+        "# qos-policy.conf of OpenSM (qos_policy_file). Programs that ask the subnet\n\
+         # manager for a path get these levels: those of rdma_cm and IPoIB.\n\
          qos-ulps\n    default : {}\n{}end-qos-ulps\n",
         level(plan, Class::BestEffort),
         lines(rule)
@@ -155,14 +156,17 @@ fn tc(interface: &str, shares: LowShares) -> String {
     let filter = |class: Class| {
         let (tos, band) = (class.dscp().tos(), class.index() + 1);
         format!(
-            "tc filter add dev {interface} parent 1: protocol ip prio 1 u32 match ip tos 0x{tos:02x} 0xfc flowid 1:{band}\n"
+            "tc filter add dev {interface} parent 1: protocol ip prio 1 \\\n    \
+             u32 match ip tos 0x{tos:02x} 0xfc flowid 1:{band}\n"
         )
     };
     let others =
         lines(|class| if class == Class::BestEffort { String::new() } else { filter(class) });
     format!(
-        "# Control and low latency first, the others by {best_effort}, {bulk} and {scavenger} parts; what has another mark is best effort.\n\
-         tc qdisc replace dev {interface} root handle 1: ets bands 5 strict 2 quanta {} {} {} priomap 2 2 2 2 2 2 2 2 2 2 2 2 2 2 2 2\n{others}",
+        "# Control and low latency first, the others by {best_effort}, {bulk} and {scavenger} parts; what has\n\
+         # another mark is best effort.\n\
+         tc qdisc replace dev {interface} root handle 1: ets bands 5 strict 2 \\\n    \
+         quanta {} {} {} priomap 2 2 2 2 2 2 2 2 2 2 2 2 2 2 2 2\n{others}",
         QUANTUM * best_effort,
         QUANTUM * bulk,
         QUANTUM * scavenger,
@@ -202,7 +206,8 @@ fn dcb(interface: &str, shares: LowShares) -> String {
     };
     format!(
         "# An adapter that trusts code points; the switches need the same map.\n{}\
-         dcb ets set dev {interface} tc-tsa {kinds} tc-bw {shares} prio-tc {own}\n",
+         dcb ets set dev {interface} \\\n    tc-tsa {kinds} \\\n    \
+         tc-bw {shares} \\\n    prio-tc {own}\n",
         lines(mark)
     )
 }
@@ -220,7 +225,7 @@ fn mlnx(interface: &str, shares: LowShares) -> String {
         format!("mlnx_qos -i {interface} --dscp2prio set,{mark},{number} # {class}\n")
     };
     format!(
-        "mlnx_qos -i {interface} --trust dscp\n{}mlnx_qos -i {interface} -p 0,1,2,3,4,5,6,7 -s {} -t {}\n\
+        "mlnx_qos -i {interface} --trust dscp\n{}mlnx_qos -i {interface} -p 0,1,2,3,4,5,6,7 \\\n    -s {} \\\n    -t {}\n\
          # rdma_cm sets one code point for all connections of a device that name none:\n\
          cma_roce_tos -d DEVICE -t {}\n",
         lines(mark),
@@ -231,15 +236,18 @@ fn mlnx(interface: &str, shares: LowShares) -> String {
 }
 
 /// What Slingshot has is chosen by programs.
-const CXI: &str = "# libfabric, provider cxi (fi_cxi(7)): an endpoint names its traffic class, and the job's service must allow it.\n\
+const CXI: &str = "# libfabric, provider cxi (fi_cxi(7)): an endpoint names its traffic class, and\n\
+    # the job's service must allow it.\n\
     #   control, low-latency  FI_TC_LOW_LATENCY\n\
     #   best-effort           FI_TC_BEST_EFFORT\n\
     #   bulk                  FI_TC_BULK_DATA\n\
     #   scavenger             FI_TC_SCAVENGER, where the fabric has it\n\
-    # The profile of the fabric manager gives each class its share; hosts need no setting.\n";
+    # The profile of the fabric manager gives each class its share; hosts need no\n\
+    # setting.\n";
 
 /// EFA has one distinction.
-const EFA: &str = "# libfabric, provider efa (fi_efa(7)): FI_TC_LOW_LATENCY is the only class that is treated apart.\n\
+const EFA: &str = "# libfabric, provider efa (fi_efa(7)): FI_TC_LOW_LATENCY is the only class that\n\
+    # is treated apart.\n\
     # Shape bulk data in software: `clearway cast --rate`.\n";
 
 fn ucx(plan: &QosPlan) -> String {
@@ -251,7 +259,8 @@ fn ucx(plan: &QosPlan) -> String {
         )
     };
     format!(
-        "# Variables of one process: all it sends has this service level (InfiniBand) and traffic class (RoCE).\n{}",
+        "# Variables of one process: all it sends has this service level (InfiniBand)\n\
+         # and traffic class (RoCE).\n{}",
         lines(line)
     )
 }
@@ -264,8 +273,10 @@ fn nft() -> String {
         )
     };
     format!(
-        "# Packets of sockets with SO_MARK 1 to 5 get the code point of a class; classes: {}.\n\
-         # The first two lines make this text take the place of an older one: nft -f FILE.\n\
+        "# Packets of sockets with SO_MARK 1 to 5 get the code point of a class; classes:\n\
+         # {}.\n\
+         # The first two lines make this text take the place of an older one:\n\
+         # nft -f FILE.\n\
          table inet clearway-qos\ndelete table inet clearway-qos\n\
          table inet clearway-qos {{\n    chain leaves {{\n        type route hook output priority mangle; policy accept;\n{}    }}\n}}\n",
         commas(|class| class.name().to_owned()),
@@ -313,6 +324,16 @@ mod tests {
     }
 
     #[test]
+    fn emit__no_line_is_longer_than_80_columns() {
+        let plan = plan();
+        let interface = "enp3s0f0".parse().expect("a name");
+        for target in EmitTarget::value_variants() {
+            let text = emit(*target, (&plan, LowShares::USUAL), &interface);
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        }
+    }
+
+    #[test]
     fn ethernet__strict_classes_have_no_share_and_the_others_have_all() {
         let usual = LowShares::USUAL;
         let text = dcb("eth0", usual);
@@ -322,10 +343,11 @@ mod tests {
             "{text}"
         );
         assert!(
-            mlnx("eth0", usual)
-                .contains("-s ets,ets,ets,strict,strict,strict,strict,strict -t 14,29,57,0")
+            mlnx("eth0", usual).contains(
+                "-s ets,ets,ets,strict,strict,strict,strict,strict \\\n    -t 14,29,57,0"
+            )
         );
-        assert!(tc("eth0", usual).contains("strict 2 quanta 36000 18000 9000"));
+        assert!(tc("eth0", usual).contains("quanta 36000 18000 9000"));
         let other = LowShares::new([20, 70, 10]).expect("parts");
         assert!(tc("eth0", other).contains("by 2, 7 and 1 parts"), "{}", tc("eth0", other));
         assert!(dcb("eth0", other).contains("tc-bw 0:10 1:70 2:20 3:0"));

@@ -11,11 +11,14 @@ use super::simulation::{MeetingPoint, simulated};
 use super::verify::AnswerSource;
 
 /// Classes that are busy together in the columns of the page.
-const BUSY: [(&str, &[Class]); 3] = [
-    ("all", &Class::ALL),
-    ("low-latency + bulk", &[Class::LowLatency, Class::Bulk]),
-    ("the low table", &[Class::BestEffort, Class::Bulk, Class::Scavenger]),
+const BUSY: [([&str; 2], &[Class]); 3] = [
+    (["", "all"], &Class::ALL),
+    (["low-latency", "+ bulk"], &[Class::LowLatency, Class::Bulk]),
+    (["the low", "table"], &[Class::BestEffort, Class::Bulk, Class::Scavenger]),
 ];
+/// Columns of a share, and of two.
+const SHARE: usize = 11;
+const SHARES: usize = 15;
 
 /// Shares of all classes in a column.
 type SharesOfColumn = [u64; Class::ALL.len()];
@@ -24,11 +27,12 @@ type SharesOfColumn = [u64; Class::ALL.len()];
 /// in a short simulation; then the same of `present` tables, if there are any.
 pub(crate) fn page(plan: &QosPlan, present: Option<&PresentTables>) -> String {
     let mut page = format!(
-        "The same at adapters, switches and port 0 of switches, for packets of {}.\n\n{:<12} {:>5} {:>4}  {:<5} {:<9}",
-        plan.payload, "class", "level", "lane", "table", "weights"
+        "The same at adapters, switches and port 0 of switches, for packets of {}.\n\n",
+        plan.payload
     );
-    BUSY.iter().for_each(|(name, _)| put(&mut page, format_args!("  {name:>18}")));
-    page.push('\n');
+    let first =
+        format!("{:<12} {:>5} {:>4}  {:<5} {:<9}", "class", "level", "lane", "table", "weights");
+    heads(&mut page, &first, SHARE);
     let shares = BUSY.map(|(_, busy)| plan.shares(busy));
     for class in Class::ALL {
         let (level, lane) = (level(plan, class), plan.lane(class));
@@ -40,15 +44,16 @@ pub(crate) fn page(plan: &QosPlan, present: Option<&PresentTables>) -> String {
         let (table, weights) = if high.is_empty() { ("low", low) } else { ("high", high) };
         put(&mut page, format_args!("{class:<12} {level:>5} {lane:>4}  {table:<5} {weights:<9}"));
         shares.iter().for_each(|shares| {
-            put(&mut page, format_args!("  {:>16} %", tenths(shares[class.index()])));
+            put(&mut page, format_args!("  {:>1$} %", tenths(shares[class.index()]), SHARE - 2));
         });
         page.push('\n');
     }
     put(
         &mut page,
         format_args!(
-            "\nShares are of a link on which these classes always have full packets. The high table sends {} before one packet of the low one\n\
-             (high limit {}); levels of no class are on the lane of best effort.\n",
+            "\nShares are of a link on which these classes always have full packets. The high\n\
+             table sends {} before one packet of the low one (high limit {}); levels of\n\
+             no class are on the lane of best effort.\n",
             Bytes(u64::from(plan.tables.high_limit) * 4096),
             plan.tables.high_limit
         ),
@@ -67,6 +72,16 @@ pub(crate) fn page(plan: &QosPlan, present: Option<&PresentTables>) -> String {
     page
 }
 
+/// Writes the heads of columns of this width behind `first`, in two lines.
+fn heads(page: &mut String, first: &str, width: usize) {
+    for line in [0, 1] {
+        let length = first.chars().count();
+        let first = if line == 0 { " ".repeat(length) } else { first.to_owned() };
+        let names = BUSY.map(|(names, _)| format!("  {:>width$}", names[line]));
+        put(page, format_args!("{}\n", (first + &names.concat()).trim_end()));
+    }
+}
+
 /// Returns a share as percent.
 fn tenths(thousandths: u64) -> String {
     format!("{}.{}", thousandths / 10, thousandths % 10)
@@ -74,11 +89,13 @@ fn tenths(thousandths: u64) -> String {
 
 /// Writes a row for each class with its shares in two places.
 fn pairs(page: &mut String, one: [SharesOfColumn; 3], other: [SharesOfColumn; 3]) {
+    let first = 80 - BUSY.len() * (SHARES + 2);
+    heads(page, &" ".repeat(first), SHARES);
     for class in Class::ALL {
-        put(page, format_args!("{class:<40}"));
+        put(page, format_args!("{class:<first$}"));
         for (one, other) in one.iter().zip(&other) {
             let [one, other] = [one, other].map(|shares| tenths(shares[class.index()]));
-            put(page, format_args!("  {:>16} %", format!("{one} / {other}")));
+            put(page, format_args!("  {:>1$} %", format!("{one} / {other}"), SHARES - 2));
         }
         page.push('\n');
     }

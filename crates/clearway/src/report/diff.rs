@@ -13,6 +13,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Serialize;
+
 use super::model::{ExtendedReal, Figure, Labels, Report, labels};
 use super::numerals::{digits_in, fit, interval, printable, wrap};
 use super::present::{Presenter, WorseDirection};
@@ -43,6 +45,16 @@ pub(crate) enum FigureChange {
 }
 
 impl FigureChange {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Better => "better",
+            Self::Worse => "worse",
+            Self::Different => "differs",
+            Self::Unknown => "unknown",
+        }
+    }
+
     const fn word(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -80,6 +92,44 @@ pub(crate) struct Comparison<'a> {
     /// Scenario, seed or place differ: sentences to print above the table.
     pub(crate) remarks: Vec<String>,
     pub(crate) result: DiffResult,
+}
+
+/// What changed, as programs read it.
+#[derive(Serialize)]
+pub(crate) struct ChangeDocument<'a> {
+    /// Whether a deciding figure is worse.
+    is_worse: bool,
+    changes: Vec<FigureRatio<'a>>,
+}
+
+#[derive(Serialize)]
+struct FigureRatio<'a> {
+    name: &'a str,
+    labels: &'a Labels,
+    /// B over A.
+    ratio: Option<ExtendedReal>,
+    change: &'static str,
+    decides: bool,
+}
+
+impl Comparison<'_> {
+    /// Returns the figures of both runs, with the label `run` (`A`, `B`), and how each changed.
+    pub(crate) fn for_programs(&self) -> (Vec<Figure>, ChangeDocument<'_>) {
+        let both = self.pairs.iter().flat_map(|pair| [("A", pair.a), ("B", pair.b)]);
+        let only_a = self.only_a.iter().map(|figure| ("A", *figure));
+        let only_b = self.only_b.iter().map(|figure| ("B", *figure));
+        let all = both.chain(only_a).chain(only_b);
+        let figures = all.map(|(run, figure)| figure.clone().with("run", run)).collect();
+        let changes = self.pairs.iter().map(|pair| FigureRatio {
+            name: &pair.a.name,
+            labels: &pair.a.labels,
+            ratio: pair.ratio,
+            change: pair.change.name(),
+            decides: pair.worsens.is_some(),
+        });
+        let changes = changes.collect();
+        (figures, ChangeDocument { is_worse: self.result == DiffResult::Worse, changes })
+    }
 }
 
 type FigureKey<'a> = (&'a str, &'a Labels);

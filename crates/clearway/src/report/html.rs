@@ -57,9 +57,9 @@ pub(crate) fn render(report: &Report, presenters: &[&dyn Presenter]) -> String {
     for section in [
         place_comparison::comparison(report),
         fabric::fabric(report, &queues),
+        warnings(report),
         tables::parameters(report),
         tables::host(report),
-        warnings(report),
         reproduce(report),
         tables::figures(report),
     ] {
@@ -281,13 +281,31 @@ fn verdict(verdict: &Verdict, conclusion: Option<&str>) -> String {
         }
         out.push_str("</ul>\n");
     }
-    if !(verdict.reasons.is_empty() && verdict.rules.is_empty()) {
-        let reasons = list(&verdict.reasons.iter().map(|reason| micro(reason)).collect::<Vec<_>>());
+    let is_invalid = verdict.outcome == RunOutcome::Invalid;
+    if is_invalid && !verdict.reasons.is_empty() {
+        let steps = verdict.reasons.iter().map(|step| code(&text(&micro(step))));
+        let steps = steps.collect::<Vec<_>>().join(" ");
+        let _ = writeln!(out, "<p class=\"next\"><b>Next step:</b> {steps}</p>");
+    }
+    let folded = if is_invalid { &[][..] } else { &verdict.reasons[..] };
+    if !(folded.is_empty() && verdict.rules.is_empty()) {
+        let reasons = list(&folded.iter().map(|reason| micro(reason)).collect::<Vec<_>>());
         let rules = tables::rules(&verdict.rules);
         let _ = writeln!(
             out,
             "<details><summary>Why, and by which limits</summary>\n{reasons}{rules}</details>"
         );
+    }
+    out
+}
+
+/// Returns text of the page with what stands between backquotes as code.
+fn code(safe: &str) -> String {
+    let mut parts = safe.split('`');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for (place, part) in parts.enumerate() {
+        out.push_str(if place % 2 == 0 { "<code>" } else { "</code>" });
+        out.push_str(part);
     }
     out
 }
@@ -372,6 +390,19 @@ mod tests {
             let found = page.replace(CHART_SCRIPT, "").replace("-src ", "").contains(loading);
             assert!(!found, "the page must not contain {loading}");
         }
+    }
+
+    #[test]
+    fn verdict__that_allows_no_statement_says_what_to_change() {
+        let mut report = sample::incast_demo();
+        let judged = report.verdict.as_mut().expect("judged");
+        judged.outcome = RunOutcome::Invalid;
+        judged.reasons = vec!["Measure longer: `--time <20s>`.".to_owned()];
+        let page = render(&report, &[]);
+        let step = "<b>Next step:</b> Measure longer: <code>--time &lt;20s&gt;</code>.</p>";
+        assert_eq!(page.matches(step).count(), 1);
+        let place = |id: &str| page.find(&format!("<section id=\"{id}\"")).expect(id);
+        assert!(place("warnings") < place("parameters"));
     }
 
     #[test]

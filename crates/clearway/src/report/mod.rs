@@ -29,6 +29,7 @@
 //! Intervals (`clearway_proto::stats`); flags and exit codes (the command line).
 
 pub(crate) mod diff;
+mod figure_format;
 pub(crate) mod html;
 pub(crate) mod model;
 pub(crate) mod numerals;
@@ -36,6 +37,8 @@ pub(crate) mod place_comparison;
 pub(crate) mod present;
 pub(crate) mod store;
 pub(crate) mod terminal;
+
+pub(crate) use figure_format::{FigureFormat, NothingMore};
 
 #[cfg(test)]
 pub(crate) mod sample;

@@ -2,6 +2,7 @@
 //! nothing a terminal obeys.
 
 use super::model::ExtendedReal;
+use clearway_proto::base::Bytes;
 
 /// How infinity is written.
 pub(crate) const INFINITE: &str = "inf";
@@ -99,6 +100,12 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Returns a label that is a number of bytes as people read it; other text stays, as older reports
+/// have it.
+pub(crate) fn length_shown(label: &str) -> String {
+    label.parse().map_or_else(|_| label.to_owned(), |bytes| Bytes(bytes).to_string())
 }
 
 #[cfg(test)]

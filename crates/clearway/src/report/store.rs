@@ -107,7 +107,13 @@ pub(crate) fn read(path: &Path, presenters: &[&dyn Presenter]) -> Result<Report>
 }
 
 fn read_bounded(path: &PathBuf) -> Result<Vec<u8>> {
-    let cannot = |e: io::Error| anyhow::anyhow!("cannot read {}: {e}", path.display());
+    let cannot = |e: io::Error| match e.kind() {
+        io::ErrorKind::NotFound => anyhow::anyhow!(
+            "there is no report at {}; the directory of a run works, as in out/demo",
+            path.display()
+        ),
+        _ => anyhow::anyhow!("cannot read {}: {e}", path.display()),
+    };
     // Asked before opening: a named pipe would wait for its writer.
     if !fs::metadata(path).map_err(cannot)?.is_file() {
         bail!("{} is not a regular file", path.display());
@@ -304,7 +310,7 @@ mod tests {
         );
         let missing = read(&scratch.0.join("none"), &[]).expect_err("missing").to_string();
         assert!(
-            missing.starts_with("cannot read ") && missing.contains("No such file"),
+            missing.starts_with("there is no report at ") && missing.contains("out/demo"),
             "{missing}"
         );
     }

@@ -52,6 +52,9 @@ pub(crate) fn render(report: &Report, presenters: &[&dyn Presenter], paint: Colo
     let tables = presenters.iter().flat_map(|presenter| presenter.tables(report));
     let plain = |lines: Vec<String>| lines.iter().map(|line| printable(line)).collect::<Vec<_>>();
     let mut sections: Vec<Vec<String>> = tables.map(plain).collect();
+    if sections.iter().all(Vec::is_empty) {
+        sections.push(figures(report));
+    }
     sections.extend([
         comparison_table(report),
         fabric(report),
@@ -66,6 +69,22 @@ pub(crate) fn render(report: &Report, presenters: &[&dyn Presenter], paint: Colo
         .join("\n\n");
     text.push('\n');
     text
+}
+
+/// Returns the figures of a report for which no mechanism has tables.
+fn figures(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut title = String::new();
+    for figure in &report.figures {
+        let of = format!("{} {}", figure.name, figure.shown_unit());
+        if of != title {
+            lines.push(fit(&printable(of.trim_end()), WIDTH));
+            title = of;
+        }
+        let labels = fit(&printable(&subject(&figure.labels).join(" ")), WIDTH - 14);
+        lines.push(format!("  {labels:<width$}{:>11}", digits(figure.value), width = WIDTH - 13));
+    }
+    lines
 }
 
 fn verdict(report: &Report, paint: ColourMode) -> Vec<String> {

@@ -19,6 +19,7 @@
 
 mod complete;
 pub(crate) mod exit;
+mod forecast;
 pub(crate) mod interrupt;
 pub(crate) mod job;
 pub(crate) mod key_file;
@@ -28,6 +29,7 @@ mod parameters;
 mod print;
 pub(crate) mod processes;
 pub(crate) mod rank_process;
+mod remaining;
 pub(crate) mod session;
 mod summary;
 pub(crate) mod task;
@@ -46,6 +48,9 @@ use crate::scenario::{Scenario, SectionKind};
 
 pub(crate) use complete::CompletedParts;
 pub(crate) use print::{json_text, print};
+pub(crate) use remaining::{
+    RemainingTime, Verbosity, detail, notice, reached, say, set_verbosity, take_line_back,
+};
 pub(crate) use summary::{begun, begun_without_scenario, ended};
 pub(crate) use venue_kind::VenueKind;
 

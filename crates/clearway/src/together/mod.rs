@@ -17,6 +17,8 @@ mod roles;
 mod section;
 mod simulated;
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::RandomKey;
 
@@ -27,7 +29,7 @@ use crate::mechanism::congestion::{self, CongestionTest, PhaseRunner};
 use crate::report::model::Report;
 use crate::run::rank_process::ServeRank;
 use crate::run::venue::{AdjustMachine, LaunchSpec, Venue};
-use crate::run::{Mechanism, RunSpec, VenueKind};
+use crate::run::{Mechanism, RemainingTime, RunSpec, VenueKind, detail};
 use crate::scenario::{Fabric, Scenario, SectionKind};
 
 const NAME: &str = "together";
@@ -83,6 +85,9 @@ impl Mechanism for Together {
         let all = [one_class, classes].map(|queue| (queue, TransferSet::All));
         let rate = order.scenario.fabric.host_rate().map_err(|why| anyhow!(why))?;
         let key = RandomKey::new(order.scenario.seed);
+        let count = transfers.len() + 2;
+        let length = in_lab.then(|| Duration::from_nanos(windows.length().0));
+        let remaining = RemainingTime::begin("run", vec![1.0; count], length);
         let mut runs = Vec::new();
         let mut armed = None;
         let mut stage = PhaseRunner::new(venue);
@@ -91,7 +96,8 @@ impl Mechanism for Together {
                 stage.arm(queue)?;
                 armed = Some(queue);
             }
-            eprintln!("{queue}: {}", set.name());
+            detail!("{queue}: {}", set.name());
+            remaining.part(format!("{queue}: {}", set.name()));
             runs.push(match stage.simulator() {
                 Some(venue) => simulated::run(venue, test, windows, set, queue)?,
                 None => {

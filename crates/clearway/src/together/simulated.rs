@@ -35,6 +35,7 @@ use crate::mechanism::congestion::simulated::{overhead, test_rank};
 use crate::mechanism::congestion::windows::Windows;
 use crate::mechanism::congestion::with_staging::TestWithStaging;
 use crate::mechanism::shmem::{PeEngine, putter};
+use crate::run::reached;
 use crate::run::venue::{CounterReading, SimMachine, SimVenue};
 
 /// Virtual time between boot and the beginning of a run: commands are read long before.
@@ -332,6 +333,7 @@ fn measure(
     for slice in 0..=after.until {
         let until = Picos::from(LEAD + grid.slices(slice));
         world.run_until(until, &mut hear);
+        reached(until.0, Picos::from(plan.length()).0);
         if [congested.from, congested.until].contains(&slice) {
             readings.push(CounterReading::read(world.network().carrier(), &machine.spec, until));
         }

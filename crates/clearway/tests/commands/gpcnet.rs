@@ -32,7 +32,7 @@ fn directory(name: &str) -> PathBuf {
 fn in_lab(directory: &Path, more: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
     command
-        .args(["gpcnet"])
+        .args(["gpcnet", "-v"])
         .args(more)
         .args(["--on", "lab", "--overwrite", "--out"])
         .arg(directory);
@@ -257,8 +257,11 @@ fn descendants(parent: u32) -> Vec<(Pid, String)> {
 
 #[test]
 fn sim__load_is_the_usual_suite_and_flags_of_the_congestion_test_are_none_of_this_one() {
+    let directory = directory("sim");
     let run = |words: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
+        // It writes a report where it runs.
+        command.current_dir(&directory);
         command.arg("gpcnet").args(words.split_whitespace()).output().expect("the program")
     };
     let output = run("--fabric edr --nodes 20 --rings 1 --measurements 1");
@@ -276,4 +279,6 @@ fn sim__load_is_the_usual_suite_and_flags_of_the_congestion_test_are_none_of_thi
         "{}",
         said(&drawn)
     );
+    assert!(directory.join("out/gpcnet/latest/report.json").exists());
+    fs::remove_dir_all(&directory).expect("removed");
 }

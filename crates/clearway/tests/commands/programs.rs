@@ -171,7 +171,7 @@ fn commands__a_failure_is_one_sentence_with_the_last_word() {
             "last line holds no number above 0: `all done`",
         ),
     ] {
-        let flags = [&["--victim-cmd", victim, "--congestor-cmd", congestor], more].concat();
+        let flags = [&["-q", "--victim-cmd", victim, "--congestor-cmd", congestor], more].concat();
         let output = scratch.run(&flags);
         let said = errors(&output);
         assert_eq!(output.status.code(), Some(1), "{said}");
@@ -289,7 +289,7 @@ fn commands__places_and_flags_that_do_not_fit_are_refused() {
             "below 1 no program could ever be unharmed",
         ),
         (&["--victim-cmd", "true", "--slowdown-max", "NaN"], 2, "a finite number"),
-        (&["--congestors", "program"], 1, "which only `clearway bench --congestor-cmd` takes"),
+        (&["--congestors", "program"], 2, "is a command of yours; --congestor-cmd names it"),
     ] {
         let output = scratch.run(flags);
         assert_eq!(output.status.code(), Some(code), "{flags:?}: {}", errors(&output));

@@ -4,6 +4,7 @@
 //! # Not here
 //! Values that are refused, examples, completions: unit tests of `command`, which have the table.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -101,6 +102,76 @@ fn scratch(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("clearway-surface-{name}-{}", std::process::id()));
     fs::create_dir_all(&directory).expect("a directory");
     directory
+}
+
+/// Commands that print figures, with words that make them do so at once; `RUN` is the directory of
+/// a report, which the first of them leaves. No words: it needs a lab, a mount or other hosts, and
+/// tests of its own read what it prints.
+const FIGURES: &[(&str, &str)] = &[
+    ("run", "tiny.toml --out RUN"),
+    ("bench", "--fabric edr --nodes 8 --time 400us --out bench"),
+    ("broadcast", "--on sim --fabric edr --ranks 4 --bytes 4B --objects 3 --out broadcast"),
+    ("gpcnet", "network --fabric edr --nodes 4 --rings 1 --measurements 1 --out gpcnet"),
+    (
+        "timeslice compare",
+        "--inputs 2 --builders 2 --contribution 4KiB --ring 64KiB --warm-up 100us --measured 100us --out compared",
+    ),
+    (
+        "timeslice achievable",
+        "--inputs 2 --builders 2 --contribution 64KiB --warm-up 100us --measured 100us",
+    ),
+    ("report", "RUN bench gpcnet"),
+    ("diff", "RUN RUN"),
+    ("demo", ""),
+    ("cast", ""),
+    ("stage status", ""),
+    ("timeslice build", ""),
+];
+
+/// The scenario of the run in [`FIGURES`].
+const TINY: &str = "name = \"tiny\"\n[fabric]\npreset = \"edr\"\nnodes = 8\n\
+    [congestion]\nisolated = \"400us\"\ncongested = \"400us\"\n";
+
+#[test]
+fn figures__of_every_command_have_one_schema() {
+    let directory = scratch("figures");
+    fs::write(directory.join("tiny.toml"), TINY).expect("written");
+    let printing = commands().into_iter().filter(|words| {
+        let help = clearway(&[&words[..], &["-h".to_owned()]].concat()).output().expect("help");
+        String::from_utf8_lossy(&help.stdout).contains("--csv")
+    });
+    let found: BTreeSet<String> = printing.map(|words| words.join(" ")).collect();
+    let listed: BTreeSet<String> = FIGURES.iter().map(|(words, _)| (*words).to_owned()).collect();
+    assert_eq!(found, listed, "commands with --csv, and those that are tried here");
+    for (command, words) in FIGURES.iter().filter(|(_, words)| !words.is_empty()) {
+        let print = |form: &str| {
+            let again = if words.contains("--out") { " --overwrite" } else { "" };
+            let line = format!("-q {command} {words}{again} {form}").replace("RUN", "tiny");
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let output = clearway(&words).current_dir(&directory).output().expect("the program");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(matches!(output.status.code(), Some(0 | 3 | 4)), "{line}: {said}");
+            assert_eq!(said, "", "{line}");
+            String::from_utf8(output.stdout).expect("text")
+        };
+        let read: serde_json::Value = serde_json::from_str(&print("--json")).expect("JSON");
+        let figures = read["figures"].as_array().expect("an object with figures");
+        assert!(!figures.is_empty(), "{command}");
+        for figure in figures {
+            let is_text = |key: &str| figure[key].is_string();
+            let is_number = |key: &str| figure[key].is_number() || figure[key] == "inf";
+            let is_end = |key: &str| figure[key].is_null() || is_number(key);
+            let is_right = is_text("name") && is_text("unit") && is_number("value");
+            assert!(is_right && is_end("low") && is_end("high"), "{command}: {figure}");
+            let bytes = &figure["labels"]["bytes"];
+            let is_raw = |text: &str| text.parse::<u64>().is_ok();
+            assert!(bytes.as_str().is_none_or(is_raw), "{command}: {figure}");
+        }
+        let rows = print("--csv");
+        assert!(rows.starts_with("name,value,unit,low,high,samples,labels\n"), "{command}: {rows}");
+        assert_eq!(rows.lines().count(), 1 + figures.len(), "{command}");
+    }
+    fs::remove_dir_all(directory).expect("removed");
 }
 
 #[test]

@@ -53,12 +53,18 @@ fn value(figures: &[serde_json::Value], name: &str, policy: &str, quantile: Opti
     figure["value"].as_f64().expect("a number")
 }
 
+/// The figures that are printed for programs.
+fn figures_in(text: &str) -> Vec<serde_json::Value> {
+    let read: serde_json::Value = serde_json::from_str(text).expect("JSON");
+    read["figures"].as_array().expect("figures").clone()
+}
+
 #[test]
 fn timeslice__every_schedule_carries_data_and_the_figures_repeat() {
     let line = format!("{SMALL} --json --seed 3,4");
     let text = page(&line);
     assert_eq!(page(&line), text, "a simulation repeats itself exactly");
-    let figures: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
+    let figures = figures_in(&text);
     assert_eq!(value(&figures, "timeslice_throughput_fraction", "raw", None), 1.0);
     for policy in ["best-effort", "offset", "dfs", "token"] {
         let fraction = value(&figures, "timeslice_throughput_fraction", policy, None);
@@ -87,8 +93,7 @@ fn timeslice__without_a_builder_that_dies_the_others_go_on() {
     let line = format!("{SMALL} --kill 5@100us --heartbeat 50us")
         .replace("--measured 300us", "--measured 2ms");
     assert!(page(&line).lines().all(|line| line.chars().count() <= 80));
-    let figures: Vec<serde_json::Value> =
-        serde_json::from_str(&page(&format!("{line} --json"))).expect("JSON");
+    let figures = figures_in(&page(&format!("{line} --json")));
     for policy in ["best-effort", "offset", "dfs", "token"] {
         let [first, last, back] = ["detection_ms", "redistribution_ms", "recovery_rotations"]
             .map(|name| value(&figures, name, policy, None));
@@ -126,7 +131,10 @@ fn timeslice__a_mistake_has_one_sentence() {
 fn timeslice__flags_that_mean_nothing_for_a_subcommand_are_none_of_it() {
     let directory = directory("refused");
     for (line, word) in [
-        ("--inputs 4", "clearway timeslice <compare|build|achievable|watch|join|consume>"),
+        (
+            "--inputs 4",
+            "clearway timeslice [OPTIONS] <compare|build|achievable|watch|join|consume>",
+        ),
         ("compare --timeslices 4", "unexpected argument '--timeslices'"),
         ("compare --source run_%i.msa", "possible values: pattern, memory"),
         ("compare --sink ts_%b.tsa", "possible values: check, discard"),

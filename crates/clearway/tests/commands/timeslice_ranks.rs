@@ -564,7 +564,8 @@ fn compare__every_schedule_in_a_lab_goes_on_without_ranks_that_die() {
         return;
     }
     assert!(output.status.success(), "{said}");
-    let figures: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let figures = printed["figures"].as_array().expect("figures");
     for (policy, name) in ["token", "best-effort"].into_iter().flat_map(|policy| {
         ["timeslices_lost", "timeslices_duplicated", "detection_ms"].map(|name| (policy, name))
     }) {
@@ -646,7 +647,8 @@ fn compare__every_schedule_in_a_lab_goes_on_with_ranks_that_retire_and_join_agai
             return;
         }
         assert!(output.status.success(), "{wire}: {said}");
-        let figures: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+        let printed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let figures = printed["figures"].as_array().expect("figures");
         for name in ["timeslices_lost", "timeslices_duplicated"] {
             let found = figures.iter().filter(|figure| figure["name"] == name);
             let values: Vec<_> = found.map(|figure| figure["value"].as_f64()).collect();
@@ -688,7 +690,8 @@ fn watch__shows_a_run_in_a_lab_and_ends_with_it() {
     assert!(output.status.success(), "{said}");
     let page = text(&watched);
     assert!(page.contains("rank 0 (h0): input") && page.contains("builder, rings"), "{page}");
-    let figures: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let figures = printed["figures"].as_array().expect("figures");
     for policy in ["raw", "token"] {
         let carried = figures.iter().any(|figure| {
             figure["name"] == "timeslice_input_rate"

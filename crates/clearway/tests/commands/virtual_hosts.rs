@@ -50,7 +50,9 @@ impl VirtualHosts {
     /// Returns what runs a program on a host.
     pub(crate) fn program(&self, host: &str, program: &str) -> Command {
         let mut command = Command::new(PROGRAM);
-        command.args(["lab", "exec", "--name", &self.0, host, "--", program]);
+        // Tests look at what programs mount.
+        let words = ["lab", "exec", "--share-mounts", "--name", &self.0, host, "--", program];
+        command.args(words);
         command
     }
 
@@ -89,4 +91,20 @@ impl Drop for VirtualHosts {
     fn drop(&mut self) {
         clearway(&["lab", "down", "--name", &self.0]);
     }
+}
+
+#[test]
+fn exec__programs_find_hosts_by_name_and_the_machine_does_not() {
+    let machine = std::fs::read("/etc/hosts").unwrap_or_default();
+    let Some(lab) = VirtualHosts::new(3, &["getent"]) else { return };
+    let find = |flags: &[&str]| {
+        let words = ["lab", "exec", "--name", &lab.0];
+        let program = ["h0", "--", "getent", "hosts", "h2"];
+        clearway(&[&words[..], flags, &program[..]].concat())
+    };
+    let found = find(&[]);
+    assert!(found.status.success(), "{}", text(&found.stderr));
+    assert_eq!(text(&found.stdout).split_whitespace().collect::<Vec<_>>(), ["10.77.0.3", "h2"]);
+    assert!(!find(&["--share-mounts"]).status.success(), "the machine knows no h2");
+    assert_eq!(std::fs::read("/etc/hosts").unwrap_or_default(), machine);
 }

@@ -14,6 +14,7 @@ use crate::command::registry::{self, presenters};
 use crate::mechanism::congestion::{self, PhaseReplay, ReplayQuestion, micros};
 use crate::report::store;
 use crate::run::exit::Exit;
+use crate::run::notice;
 use crate::run::{CompletedParts, RunSpec};
 use crate::scenario;
 
@@ -37,7 +38,7 @@ pub(super) fn explain(run: &Path, message: Option<&str>) -> Result<Exit> {
         .map_err(|why| anyhow!("the scenario in {}: {why}", run.display()))?;
     scenario.seed = report.seed;
     if report.program.version != env!("CARGO_PKG_VERSION") {
-        eprintln!(
+        notice!(
             "clearway: {} wrote that report; another version may do something else",
             report.program.version
         );
@@ -51,7 +52,7 @@ pub(super) fn explain(run: &Path, message: Option<&str>) -> Result<Exit> {
             report.digests.len()
         );
     }
-    eprintln!("The run is repeated.");
+    notice!("The run is repeated.");
     let watch = congestion::replayed(
         &RunSpec {
             scenario: &scenario,
@@ -79,7 +80,7 @@ pub(super) fn explain(run: &Path, message: Option<&str>) -> Result<Exit> {
 /// versions do not say what their phases did.
 fn compare(then: &[String], now: &[String]) -> Result<()> {
     if then.is_empty() {
-        eprintln!(
+        notice!(
             "clearway: that report has no digests, so nobody can say whether this is the same run"
         );
         return Ok(());

@@ -11,6 +11,7 @@ use clearway_sim::check::{Failure, Trial};
 
 use crate::command::print;
 use crate::run::exit::Exit;
+use crate::run::notice;
 
 /// A failure is a page of text; a megabyte is somebody else's file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -34,7 +35,7 @@ pub(super) fn replay(file: &Path, until: Option<u64>) -> Result<Exit> {
     print(&page)?;
     let (looks, same) = (outcome.trail.len(), failure.agrees_for(&outcome.trail));
     if same < failure.trail.len().min(looks) {
-        eprintln!(
+        notice!(
             "clearway: the run parts from the kept one at look {same} of {looks}; the code has changed since {}",
             failure.commit
         );

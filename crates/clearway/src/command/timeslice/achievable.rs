@@ -5,10 +5,11 @@ use clap::Args;
 use clearway_proto::base::Bytes;
 
 use super::network::{FabricFlags, NetworkFlags, TimedFlags, VenueDefaults};
-use crate::command::{json_text, print};
+use crate::command::print;
 use crate::mechanism::timeslice::{
     LENGTHS, SIMULATED, TimeslicePlan, achievable_table, measure_achievable, simulate_achievable,
 };
+use crate::report::NothingMore;
 use crate::report::model::Figure;
 use crate::run::VenueKind;
 use crate::run::exit::Exit;
@@ -73,10 +74,7 @@ fn show(
     flags: &AchievableFlags,
 ) -> Result<Exit> {
     let parts = [plan.inputs, plan.builders];
-    let text = match flags.network.json {
-        true => json_text(figures)?,
-        false => achievable_table(about, parts, figures),
-    };
-    print(&text)?;
+    let table = || achievable_table(about, parts, figures);
+    print(&flags.network.format.text(figures, &NothingMore {}, table)?)?;
     Ok(Exit::Good)
 }

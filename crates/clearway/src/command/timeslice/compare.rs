@@ -9,12 +9,13 @@ use super::network::{FabricFlags, NetworkFlags, TimedFlags};
 use super::schedule::ScheduleFlags;
 use super::values::{plan_values, task_values, time_values};
 use crate::command::flagged::FlaggedRun;
+use crate::command::print;
 use crate::command::results::{ReportDestination, ReportFlags};
-use crate::command::{json_text, print};
 use crate::mechanism::timeslice::{
     TimesliceMetrics, TimeslicePlan, TimesliceProtocol, TimesliceTask, account, compare, costs,
     digests, figures, simulate, table, write_remarks, write_runs,
 };
+use crate::report::NothingMore;
 use crate::report::model::Figure;
 use crate::run::exit::Exit;
 use crate::run::venue::{LaunchSpec, ProcessVenue, SimVenue};
@@ -93,7 +94,7 @@ fn simulated(flags: &CompareFlags) -> Result<Exit> {
     ]
     .concat();
     let mut run = FlaggedRun::begin(NAME, seed, values, &venue, &results);
-    let runs = simulate(&fabric, &queue, &plan, &|_, _| {})?;
+    let runs = simulate(&fabric, &queue, &plan)?;
     show(&format!("{}, {queue}", flags.fabric.name()), &plan, &figures(&plan, &runs), flags)?;
     write_runs(&plan, &runs, &mut run.report);
     venue.digests = digests(&runs);
@@ -129,6 +130,6 @@ fn on_ranks(
 }
 
 fn show(about: &str, plan: &TimeslicePlan, figures: &[Figure], flags: &CompareFlags) -> Result<()> {
-    let text = if flags.network.json { json_text(figures)? } else { table(about, plan, figures) };
-    print(&text)
+    let shown = || table(about, plan, figures);
+    print(&flags.network.format.text(figures, &NothingMore {}, shown)?)
 }

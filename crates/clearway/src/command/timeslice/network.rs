@@ -16,10 +16,12 @@ use crate::mechanism::timeslice::{
     TimesliceProtocol, UnscheduledMessages,
 };
 use crate::policy::{Grant, SitePolicyFlag};
+use crate::report::FigureFormat;
 use crate::run::VenueKind;
 use crate::run::exit::{Exit, UsageError, wrong_usage};
 use crate::run::job::{JobSpec, LossPolicy, TopologySource};
 use crate::run::metrics::{MetricsAddress, MetricsListener};
+use crate::run::notice;
 use crate::run::venue::{self, LabVenue, LaunchSpec, ProcessVenue, Venue as _};
 use crate::scenario::fabric::NodeMap;
 use crate::scenario::{Fabric, Time};
@@ -63,9 +65,8 @@ pub(super) struct NetworkFlags {
     /// authentication [default: none].
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<MetricsAddress>,
-    /// Write JSON instead of a table.
-    #[arg(long)]
-    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) format: FigureFormat,
     #[command(flatten)]
     pub(super) job: JobArguments,
     #[command(flatten)]
@@ -326,7 +327,7 @@ impl NetworkFlags {
         let watched = |venue: &mut dyn ProcessVenue, plan: &TimeslicePlan, rest: &T, listener| {
             let host = venue.coordinator_host().map_or_else(String::new, |host| format!("@{host}"));
             plan.grant.iter().for_each(Grant::say);
-            eprintln!("watch it: clearway timeslice watch {}{host}", self.job_name());
+            notice!("watch it: clearway timeslice watch {}{host}", self.job_name());
             let metrics = TimesliceMetrics::default();
             let source = Arc::new(metrics.clone());
             let _served = MetricsListener::announce(listener, "timeslice", source)?;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clearway_lab::OFFLOAD_MAX;
-use clearway_proto::base::{Bytes, Nanos, Rank};
+use clearway_proto::base::{BitsPerSec, Bytes, Nanos, Rank};
 use clearway_proto::broadcast::{Algorithm, MulticastReach};
 
 use super::fault_injection::ArrivalFaults;
@@ -24,9 +24,9 @@ use super::messages::{
 };
 use super::outcome::{CastParameters, CastResult};
 use super::plan::{BroadcastPlan, CastMode, Millionths, SHORT};
-use crate::run::VenueKind;
 use crate::run::session::Session;
 use crate::run::venue::ProcessVenue;
+use crate::run::{RemainingTime, VenueKind, detail, notice};
 use crate::scenario::RankAt;
 
 /// How long ranks may take for what takes no time but that of a busy machine.
@@ -67,35 +67,53 @@ pub(crate) fn coordinate(
 ) -> Result<Vec<CastResult>> {
     let mut coordinator =
         BroadcastCoordinator { venue: ranks, plan, place, key: 0, dead_ranks: BTreeSet::new() };
-    let mut outcomes = Vec::new();
+    let casts = casts(&coordinator, plan);
+    let seconds = casts.iter().map(|cast| seconds(plan, cast)).collect();
+    let planned = plan.rate.map(|_| Duration::from_secs(1));
+    let remaining = RemainingTime::begin("cast", seconds, planned);
+    let run = |cast: &CastParameters| {
+        remaining.part(format!("{} by {}", cast.length, describe(cast)));
+        coordinator.run(cast)
+    };
+    casts.iter().map(run).collect()
+}
+
+/// Returns all casts of `plan`, in their order.
+fn casts(coordinator: &BroadcastCoordinator<'_>, plan: &BroadcastPlan) -> Vec<CastParameters> {
+    let faults = ArrivalFaults::default();
+    let mut casts = Vec::new();
     for loss in &plan.losses {
-        let bare = CastTiming::Bare;
-        outcomes.push(coordinator.run(&CastParameters {
+        casts.push(CastParameters {
             mode: CastMode::Auto,
             length: Bytes(4),
             loss: *loss,
-            faults: ArrivalFaults::default(),
-            rhythm: bare,
+            faults,
+            rhythm: CastTiming::Bare,
             objects: ROUNDS,
-        })?);
+        });
         for length in &plan.lengths {
             for mode in plan.modes_of(*length) {
                 for (rhythm, objects) in coordinator.rhythms(*length) {
-                    let faults = ArrivalFaults::default();
-                    let cast = CastParameters {
+                    casts.push(CastParameters {
                         mode: *mode,
                         length: *length,
                         loss: *loss,
                         faults,
                         rhythm,
                         objects,
-                    };
-                    outcomes.push(coordinator.run(&cast)?);
+                    });
                 }
             }
         }
     }
-    Ok(outcomes)
+    casts
+}
+
+/// Returns how long `cast` takes at its rate, to the order of magnitude: what is lost, and ways that
+/// send it several times, are left out.
+fn seconds(plan: &BroadcastPlan, cast: &CastParameters) -> f64 {
+    let rate = plan.rate.unwrap_or(BitsPerSec::mega(1000));
+    rate.time_for(cast.length).max(APART).as_secs_f64() * f64::from(cast.objects)
 }
 
 /// Returns how many bytes of a body one message carries beside an engine's usual header.
@@ -151,7 +169,7 @@ impl BroadcastCoordinator<'_> {
             self.dead_ranks.clear();
         }
         let CastParameters { mode, length, loss, .. } = *cast;
-        eprintln!("{} of {length} by {}, {loss} lost", cast.objects, describe(cast));
+        detail!("{} of {length} by {}, {loss} lost", cast.objects, describe(cast));
         let way = way_of(self.venue, self.plan, (mode, length, loss));
         let ranks: Vec<Rank> = self.living();
         self.venue.offload(frames_of_packet(length))?;
@@ -190,7 +208,7 @@ impl BroadcastCoordinator<'_> {
         outcome
             .dead_ranks
             .iter()
-            .for_each(|(rank, how)| eprintln!("{} {how}: {}", self.name(*rank), outcome.ending()));
+            .for_each(|(rank, how)| notice!("{} {how}: {}", self.name(*rank), outcome.ending()));
         match outcome.broken() {
             Some(why) => bail!("{}: {why}; this is a defect of the program", describe(cast)),
             None => Ok(outcome),
@@ -322,12 +340,12 @@ impl BroadcastCoordinator<'_> {
             }
             BroadcastResponse::Done(account) => drop(outcome.accounts.insert(rank, *account)),
             BroadcastResponse::Switched(way, at) => {
-                eprintln!("the way changes to {}", way.name());
+                notice!("the way changes to {}", way.name());
                 outcome.ways.push((way, at));
             }
             BroadcastResponse::Lost(_) => {}
             BroadcastResponse::Out => {
-                eprintln!(
+                notice!(
                     "{} was silent for {}: the others go on without it",
                     self.name(rank),
                     self.plan.silence

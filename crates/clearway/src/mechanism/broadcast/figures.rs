@@ -62,7 +62,7 @@ fn cast_figures(plan: &BroadcastPlan, outcome: &CastResult) -> Vec<Figure> {
     let cast = &outcome.cast;
     let labelled = |figure: Figure| {
         figure
-            .with(BYTES, cast.length.to_string())
+            .with(BYTES, cast.length.0.to_string())
             .with(LOSS, cast.loss.to_string())
             .with(MODE, cast.mode.name())
     };
@@ -108,7 +108,7 @@ fn cast_figures(plan: &BroadcastPlan, outcome: &CastResult) -> Vec<Figure> {
             let processor = figures.iter().find(|figure| figure.name == PROCESSOR).cloned();
             let sender = processor.filter(|_| cast.mode == CastMode::Auto).map(|figure| {
                 let figure = Figure { name: SENDER.to_owned(), ..figure };
-                figure.with(BYTES, cast.length.to_string()).with(LOSS, cast.loss.to_string())
+                figure.with(BYTES, cast.length.0.to_string()).with(LOSS, cast.loss.to_string())
             });
             figures.into_iter().map(labelled).chain(sender).collect()
         }

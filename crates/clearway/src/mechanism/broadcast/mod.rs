@@ -39,6 +39,7 @@ use crate::run::rank_process::ServeRank;
 use crate::run::session::Protocol;
 use crate::run::venue::{LaunchSpec, Venue, VenueRanks};
 use crate::run::{Mechanism, RunSpec, VenueKind};
+use crate::run::{RemainingTime, detail};
 use crate::scenario::{Fabric, Scenario, SectionKind};
 
 pub(crate) use coordinator::coordinate;
@@ -90,11 +91,15 @@ impl Mechanism for BroadcastMechanism {
         let test = order.scenario.section::<BroadcastSection>().context("no [broadcast]")?;
         let fabric = &order.scenario.fabric;
         if let VenueRanks::Simulated(_) = venue.ranks() {
-            for (machine, ranks) in test.machines(fabric) {
+            let machines = test.machines(fabric);
+            let weights = machines.iter().map(|(_, ranks)| f64::from(*ranks)).collect();
+            let remaining = RemainingTime::begin("run", weights, None);
+            for (machine, ranks) in machines {
                 let plan = test.plan(ranks, None, order.scenario.seed);
                 // Another machine has policies of its own.
                 let queue = (fabric.to_string() == machine).then_some(test.queue.as_str());
-                eprintln!("{ranks} ranks on {machine}");
+                detail!("{ranks} ranks on {machine}");
+                remaining.part(format!("{ranks} ranks on {machine}"));
                 report.figures.extend(simulated::on_machine(machine, queue, &plan)?);
             }
             return Ok(());

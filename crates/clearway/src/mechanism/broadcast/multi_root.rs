@@ -27,6 +27,7 @@ use super::plan::{BroadcastPlan, CastMode, Millionths};
 use crate::report::model::{ExtendedReal, Figure};
 use crate::report::numerals::digits;
 use crate::run::venue::ProcessVenue;
+use crate::run::{detail, notice};
 
 /// From the first root's cast until every rank has the objects of all roots, in s, half of them;
 /// labels bytes, loss, mode, roots.
@@ -88,7 +89,7 @@ fn run(
 ) -> Result<MultiRootRun> {
     let (mode, length, loss) = what;
     let objects = plan.objects_of(length);
-    eprintln!("{objects} of {length} from {roots} at once, {}, {loss} lost", mode.name());
+    detail!("{objects} of {length} from {roots} at once, {}, {loss} lost", mode.name());
     let assignment = BroadcastAssignment {
         key,
         ranks: plan.ranks,
@@ -119,7 +120,7 @@ fn run(
             match next(venue, STUCK)? {
                 (rank, BroadcastResponse::Has(object)) if object == round => drop(has.insert(rank)),
                 (_, BroadcastResponse::Switched(way, _)) => {
-                    eprintln!("the way changes to {}", way.name())
+                    notice!("the way changes to {}", way.name())
                 }
                 (_, BroadcastResponse::Done(account)) => accounts.push(*account),
                 _ => {}
@@ -224,7 +225,7 @@ impl MultiRootRun {
         let figure = |(name, unit, value): (&str, &str, Option<f64>)| {
             let figure = Figure::counted(name, unit, ExtendedReal::new(value?)?, samples, source);
             let figure =
-                figure.with(BYTES, self.length.to_string()).with(LOSS, self.loss.to_string());
+                figure.with(BYTES, self.length.0.to_string()).with(LOSS, self.loss.to_string());
             Some(figure.with(MODE, self.mode.name()).with(ROOTS, self.roots.to_string()))
         };
         values.into_iter().filter_map(figure).collect()

@@ -19,7 +19,7 @@ use super::plan::BroadcastPlan;
 use super::simulated::{FABRIC, RANKS};
 use super::table::{rows, scaling_rows};
 use crate::report::model::{ExtendedReal, Figure, Labels, Report};
-use crate::report::numerals::digits;
+use crate::report::numerals::{digits, length_shown};
 use crate::report::present::Presenter;
 use casting::{BroadcastReport, CastProgressSamples, CastRun, CastSymbols};
 
@@ -51,7 +51,7 @@ fn run(plan: &BroadcastPlan, outcome: &CastResult) -> CastRun {
         (outcome.record(), receivers().flatten().map(|account| account.lost).sum());
     let label = |key: &str, value: String| (key.to_owned(), value);
     let labels = [
-        label(BYTES, cast.length.to_string()),
+        label(BYTES, cast.length.0.to_string()),
         label(LOSS, cast.loss.to_string()),
         label(MODE, cast.mode.name().to_owned()),
     ];
@@ -168,7 +168,8 @@ fn conclusion(figures: &[Figure]) -> Option<String> {
         let times = digits(ExtendedReal::or_infinite(other / seconds));
         format!("; {by} takes {times} times as long")
     });
-    Some(format!("{}{to} in {time} ms by {mode}{next}", label(BYTES, "", "")))
+    let bytes = length_shown(&label(BYTES, "", ""));
+    Some(format!("{bytes}{to} in {time} ms by {mode}{next}"))
 }
 
 /// Returns how long broadcasts took by each mode.
@@ -266,9 +267,9 @@ mod tests {
             figure.with(RANKS, "64").with(FABRIC, "edr")
         };
         let figures = [
-            cast("4 B", "0", "tree", 6e-6),
-            cast("1 MiB", "0", "tree", 1.6e-3),
-            cast("1 MiB", "0", "multicast", 0.4e-3),
+            cast("4", "0", "tree", 6e-6),
+            cast("1048576", "0", "tree", 1.6e-3),
+            cast("1048576", "0", "multicast", 0.4e-3),
             cast("1 MiB", "0.01", "multicast", 9.0),
         ];
         let sentence =

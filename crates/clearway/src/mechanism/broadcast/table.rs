@@ -7,7 +7,7 @@ use super::figures::{
 use super::plan::BroadcastPlan;
 use super::simulated::{FABRIC, RANKS};
 use crate::report::model::{ExtendedReal, Figure, labels};
-use crate::report::numerals::{digits, fit};
+use crate::report::numerals::{digits, fit, length_shown};
 
 /// Returns the figures of a run on `place` as text that ends with a newline.
 pub(crate) fn table(place: &str, plan: &BroadcastPlan, figures: &[Figure]) -> String {
@@ -87,6 +87,7 @@ pub(super) fn scaling_rows(figures: &[Figure]) -> Vec<String> {
     }
     let line = |first: [&str; 4], rest: Vec<String>| {
         let [fabric, ranks, bytes, loss] = first;
+        let bytes = length_shown(bytes);
         let rest: String = rest.iter().map(|column| format!("{:>12}", fit(column, 11))).collect();
         format!("  {:<12}{ranks:>7}{bytes:>10}{loss:>7}{rest}", fit(fabric, 11))
     };
@@ -136,7 +137,7 @@ fn row(figure: &Figure, figures: &[Figure]) -> String {
     format!(
         "{:<10}{:>9}{:>8}{:>12}{:>12}{:>8}{:>10}{:>8}",
         figure.label(MODE).unwrap_or_default(),
-        figure.label(BYTES).unwrap_or_default(),
+        length_shown(figure.label(BYTES).unwrap_or_default()),
         figure.label(LOSS).unwrap_or_default(),
         time(Some(figure.value)),
         time(value(SLOW, None)),
@@ -150,6 +151,7 @@ fn row(figure: &Figure, figures: &[Figure]) -> String {
 fn short(figure: &Figure, figures: &[Figure]) -> String {
     let [mode, bytes, loss] =
         [MODE, BYTES, LOSS].map(|label| figure.label(label).unwrap_or_default());
+    let bytes = length_shown(bytes);
     let each = time(Some(figure.value));
     let ratio = |kind| {
         related_figure(figure, figures, RATIO, Some((KIND, kind)))
@@ -170,7 +172,7 @@ fn long(figure: &Figure, figures: &[Figure]) -> String {
     format!(
         "{} of {}, {} lost: longest stall {}; {} of all symbols came twice",
         figure.label(MODE).unwrap_or_default(),
-        figure.label(BYTES).unwrap_or_default(),
+        length_shown(figure.label(BYTES).unwrap_or_default()),
         figure.label(LOSS).unwrap_or_default(),
         time(Some(figure.value)),
         percent(related_figure(figure, figures, DOUBLED, None).map(|figure| figure.value)),

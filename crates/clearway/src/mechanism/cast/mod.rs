@@ -58,12 +58,14 @@ use anyhow::{Context, Result};
 use clearway_proto::base::{BitsPerSec, Class};
 
 use crate::policy::PolicyFlags;
+use crate::report::FigureFormat;
+use crate::report::model::Figure;
 use crate::run::exit::{Exit, UsageError, exit_of};
 use crate::run::interrupt::{Interrupt, Interrupted};
 use crate::run::job;
 use crate::run::job::{ConnectedRank, CoordinatedJob, JobRole, JobSpec};
 use crate::run::metrics::{MetricsAddress, MetricsListener};
-use crate::run::{json_text, print};
+use crate::run::print;
 use clearway_wires::hexadecimal::bytes_of;
 use membership::ROOT;
 use message::{CastTask, HashPolicy, RemovalTask, TargetAccess};
@@ -79,6 +81,9 @@ use summary::CastSummary;
 
 pub(crate) use exclusion::ExcludePattern;
 pub(crate) use serve::{PORT, serve};
+
+/// Keeps figures and warnings of a cast in a report.
+pub(crate) type KeepFigures = Box<dyn Fn(Vec<Figure>, Vec<String>) -> Result<()>>;
 
 /// What `clearway cast` is asked for.
 pub(crate) struct CastRequest {
@@ -113,7 +118,9 @@ pub(crate) struct CastRequest {
     pub(crate) progress: bool,
     /// Where figures are served while it lasts.
     pub(crate) metrics: Option<MetricsAddress>,
-    pub(crate) json: bool,
+    pub(crate) format: FigureFormat,
+    /// Keeps the figures of the cast, and what was not as it should be.
+    pub(crate) keep: Option<KeepFigures>,
     /// The policy that grants a class to what is cast.
     pub(crate) policy: PolicyFlags,
 }
@@ -296,11 +303,11 @@ fn report(request: &CastRequest, summary: Result<CastSummary>) -> Result<Exit> {
         }
         other => other?,
     };
-    let text = match request.json {
-        true => json_text(&summary)?,
-        false => summary.table(),
-    };
-    print(&text)?;
+    let figures = summary.figures();
+    print(&request.format.text(&figures, &summary, || summary.table())?)?;
+    if let Some(keep) = &request.keep {
+        keep(figures, summary.warnings())?;
+    }
     Ok(if summary.is_complete() { Exit::Good } else { Exit::Failed })
 }
 

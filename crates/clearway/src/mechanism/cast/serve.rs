@@ -25,6 +25,7 @@ use crate::report::model::rfc3339;
 use crate::run::job::tune;
 use crate::run::key_file::key;
 use crate::run::metrics::{MetricsAddress, MetricsListener};
+use crate::run::notice;
 
 /// Where receivers listen: a port that IANA gave to nobody, below those that systems give away
 /// themselves.
@@ -67,7 +68,7 @@ pub(crate) fn serve(
     let figures = ServeMetrics::default();
     let listener = MetricsListener::bind(metrics)?;
     let _served = MetricsListener::announce(listener, "cast-serve", Arc::new(figures.clone()))?;
-    eprintln!("listening at {address}, writing below {}", directory.display());
+    notice!("listening at {address}, writing below {}", directory.display());
     let destination = Destination::Beneath(directory);
     door.serve(move |peer| {
         let from = peer.from();

@@ -11,6 +11,7 @@ use super::preview::{CastPlan, MissingSum};
 use super::progress::size;
 use super::source::{CastSource, SkippedPath};
 use crate::policy::Grant;
+use crate::report::model::{ExtendedReal, Figure};
 
 /// What is said of a receiver that the others did not wait for.
 const PARKED: &str =
@@ -167,6 +168,50 @@ impl CastSummary {
     pub(super) fn is_complete(&self) -> bool {
         let whole = |row: &ReceiverRow| row.state.is_whole() || row.state == ReceiverState::Differs;
         self.unsent.is_empty() && self.receivers.iter().all(whole)
+    }
+
+    /// Returns the figures of the cast, and of each receiver.
+    pub(super) fn figures(&self) -> Vec<Figure> {
+        let figure = |name: &str, unit: &str, value: f64| {
+            Figure::counted(
+                name,
+                unit,
+                ExtendedReal::or_infinite(value),
+                1,
+                "at the end of the cast",
+            )
+        };
+        let mut figures = vec![
+            figure("cast_seconds", "s", self.seconds),
+            figure("cast_bytes", "B", self.cast as f64),
+            figure("cast_entries", "", self.entries as f64),
+            figure("cast_unsent", "", self.unsent.len() as f64),
+            figure("cast_excluded", "", self.excluded as f64),
+        ];
+        for row in &self.receivers {
+            let of = [
+                figure("cast_receiver_seconds", "s", row.seconds),
+                figure("cast_receiver_bytes", "B", row.written as f64),
+                figure("cast_receiver_files", "", row.files as f64),
+                figure("cast_receiver_failed", "", row.failed as f64),
+                figure("cast_receiver_removed", "", row.removed as f64),
+            ];
+            let labelled = |figure: Figure| {
+                figure.with("receiver", row.host.as_str()).with("state", row.state.word())
+            };
+            figures.extend(of.into_iter().map(labelled));
+        }
+        figures
+    }
+
+    /// Returns what was not as it should be, a sentence each.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let unsent = self.unsent.iter().map(|(path, why)| format!("not sent: {path}: {why}"));
+        let of = |row: &ReceiverRow| -> Vec<String> {
+            row.why.iter().map(|why| format!("{}: {why}", row.host)).collect()
+        };
+        let receivers = self.receivers.iter().flat_map(of);
+        unsent.chain(receivers).chain(self.notes.iter().cloned()).collect()
     }
 
     /// Returns the summary for a person.

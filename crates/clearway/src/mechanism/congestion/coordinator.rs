@@ -1,7 +1,7 @@
 //! Coordinates the congestion test: every queue, victim, congestor, intensity and draw in turn.
 
 use std::cell::RefCell;
-use std::io::{IsTerminal, Write};
+use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clearway_proto::base::{RandomKey, Rank};
@@ -20,8 +20,8 @@ use super::{figures, judgement};
 use crate::mechanism::congestion::phases::{PhasePlan, PhaseRunner};
 use crate::mechanism::congestion::{CongestionSection, INTENSITY_MAX, NullControl};
 use crate::report::model::{Report, Slowest};
-use crate::run::RunSpec;
 use crate::run::venue::{CongestionReach, HostNoise, VenueFacts};
+use crate::run::{RemainingTime, RunSpec, notice};
 
 /// Runs `test` and writes what it shows into `report`.
 pub(crate) fn run(
@@ -52,6 +52,7 @@ pub(crate) fn run(
         stage,
         done: 0,
         total: cases(test).len(),
+        remaining: remaining(test, &windows, facts),
     };
     report.warnings.extend(coordinator.warn_of_weak_loads()?);
     if test.congestors.contains(&CongestorKind::Cast) && !facts.has_multicast {
@@ -81,7 +82,7 @@ pub(crate) fn run(
             results.push(result);
             // A line that says a cell is complete must not come before the cell is kept.
             coordinator.keep(report, &results);
-            show_progress(&line);
+            notice!("{line}");
         }
     }
     report.slowest.extend(coordinator.slowest(&results)?);
@@ -124,6 +125,8 @@ struct CongestionCoordinator<'a, 'v> {
     stage: &'a mut PhaseRunner<'v>,
     done: usize,
     total: usize,
+    /// Tells how long the draws of all cases take.
+    remaining: RemainingTime,
 }
 
 impl<'a> CongestionCoordinator<'a, '_> {
@@ -142,14 +145,14 @@ impl<'a> CongestionCoordinator<'a, '_> {
         null: Option<NullEvidence>,
         unprotected: Option<f64>,
     ) -> Result<CaseResult<'a>> {
-        // The null control asks about the machine, not about the hosts: one draw answers, unless it
-        // is the whole test.
-        let control = case.congestor == CongestorKind::None
-            && !self.test.congestors.contains(&CongestorKind::None);
-        let count = if control { 1 } else { self.test.draws };
+        let count = draws_of(self.test, &case);
         let mut draws = Vec::new();
         for number in 0..count {
-            self.announce(case, number, count);
+            let which = match count {
+                1 => String::new(),
+                _ => format!(", draw {} of {count}", number + 1),
+            };
+            self.remaining.part(format!("{case}{which}"));
             draws.push(self.draw(case, number)?);
         }
         self.done += 1;
@@ -181,7 +184,7 @@ impl<'a> CongestionCoordinator<'a, '_> {
                     overload * 100.0
                 );
                 if !warnings.contains(&warning) {
-                    eprintln!("clearway: {warning}");
+                    notice!("clearway: {warning}");
                     warnings.push(warning);
                 }
             }
@@ -340,15 +343,24 @@ impl<'a> CongestionCoordinator<'a, '_> {
         Ok(slowest
             .map(|slowest| Slowest { labels: figures::labels_of(self.test, result), ..slowest }))
     }
+}
 
-    fn announce(&self, case: Case<'_>, draw: u32, draws: u32) {
-        if std::io::stderr().is_terminal() {
-            let which =
-                if draws > 1 { format!(", draw {} of {draws}", draw + 1) } else { String::new() };
-            eprint!("\r\x1b[K[{}/{}] {case}{which} ...", self.done + 1, self.total);
-            let _ = std::io::stderr().flush();
-        }
-    }
+/// Returns the draws of `case`. The null control asks about the machine, not about the hosts: one
+/// draw answers, unless it is the whole test.
+fn draws_of(test: &CongestionSection, case: &Case<'_>) -> u32 {
+    let is_control =
+        case.congestor == CongestorKind::None && !test.congestors.contains(&CongestorKind::None);
+    if is_control { 1 } else { test.draws }
+}
+
+/// Begins to tell how long the draws of all cases take: on a real network as long as their windows
+/// are.
+fn remaining(test: &CongestionSection, windows: &Windows, facts: VenueFacts) -> RemainingTime {
+    let planned = (facts.hosts == HostNoise::Real).then_some(Duration::from_secs(1));
+    let each = (windows.length() + windows.grid.drain).as_secs_f64();
+    let draws = cases(test).iter().map(|case| draws_of(test, case)).sum::<u32>();
+    let noun = if test.draws == 1 { "cell" } else { "draw" };
+    RemainingTime::begin(noun, vec![each; draws as usize], planned)
 }
 
 /// Returns what congestors reached in the worst draw.
@@ -370,15 +382,6 @@ fn unprotected_share(results: &[CaseResult<'_>], case: &Case<'_>) -> Option<f64>
 /// which forbids a statement.
 fn factor_of(factor: &Option<Resampled>) -> Estimate {
     factor.as_ref().map_or_else(|| Estimate::unbounded(f64::INFINITY, 0), Resampled::estimate)
-}
-
-/// Replaces the line of progress, where there is one.
-fn show_progress(line: &str) {
-    if std::io::stderr().is_terminal() {
-        eprintln!("\r\x1b[K{line}");
-    } else {
-        eprintln!("{line}");
-    }
 }
 
 fn sentence(result: &CaseResult<'_>) -> String {

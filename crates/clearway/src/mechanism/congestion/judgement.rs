@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use clearway_proto::base::Nanos;
-use clearway_proto::congestion::{NetworkOutcome, Rules};
+use clearway_proto::congestion::{NetworkOutcome, Rules, Verdict as NetworkVerdict};
 use clearway_proto::stats::Resampled;
 
 use super::evidence::P99;
@@ -41,14 +41,25 @@ pub(crate) fn verdict(
     }
     let invalid = worst.values().any(|outcome| *outcome == NetworkOutcome::Invalid);
     let outcome = if invalid { NetworkOutcome::Invalid } else { *worst.get(judged.as_str())? };
-    let sentence = sentence(test, results, &worst, outcome);
+    let sentence = sentence(test, (rules, results), &worst, outcome);
     Some(Verdict {
         outcome: outcome_word(outcome),
         sentence,
-        reasons: Vec::new(),
+        reasons: next_steps(results.iter().filter_map(|result| result.verdict.as_ref())),
         parts,
         rules: rules_in_force(rules),
     })
+}
+
+/// Returns what to change so that all of `verdicts` allow a statement, each sentence once.
+pub(super) fn next_steps<'a>(verdicts: impl Iterator<Item = &'a NetworkVerdict>) -> Vec<String> {
+    let mut steps: Vec<String> = Vec::new();
+    for step in verdicts.flat_map(|verdict| &verdict.next_steps) {
+        if !steps.contains(step) {
+            steps.push(step.clone());
+        }
+    }
+    steps
 }
 
 /// Returns the outcome as a report has it.
@@ -63,7 +74,7 @@ pub(crate) fn outcome_word(outcome: NetworkOutcome) -> model::RunOutcome {
 /// Returns the one sentence that a hurried reader takes along.
 fn sentence(
     test: &CongestionSection,
-    results: &[CaseResult<'_>],
+    (rules, results): (&Rules, &[CaseResult<'_>]),
     worst: &BTreeMap<&str, NetworkOutcome>,
     outcome: NetworkOutcome,
 ) -> String {
@@ -83,7 +94,10 @@ fn sentence(
             })
             .max_by(|a, b| value(&a.factors[P99]).total_cmp(&value(&b.factors[P99])));
         let outcome = worst.get(name).copied().unwrap_or(NetworkOutcome::Invalid);
-        worst_case.map(|result| format!("with {name} queues {outcome}: {}", effect(result)))
+        worst_case.map(|result| {
+            let why = if rests_on_frames(rules, result) { BY_FRAMES } else { "" };
+            format!("with {name} queues {outcome}: {}{why}", effect(result))
+        })
     };
     let queues: Vec<&str> = test.queues.iter().map(String::as_str).collect();
     let text = queues.iter().filter_map(of_queue).collect::<Vec<_>>().join("; ");
@@ -91,6 +105,16 @@ fn sentence(
     letters
         .next()
         .map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
+}
+
+/// Why a victim counts as protected although it is more times slower than the limit.
+const BY_FRAMES: &str = ", less than full frames in service cost";
+
+/// Returns whether `result` is CONTAINED because of the time of frames, and not by its factor.
+fn rests_on_frames(rules: &Rules, result: &CaseResult<'_>) -> bool {
+    let is_contained = |verdict: &NetworkVerdict| verdict.outcome == NetworkOutcome::Contained;
+    let high = result.factors[P99].as_ref().map_or(f64::INFINITY, |it| it.estimate().high);
+    result.verdict.as_ref().is_some_and(is_contained) && high > rules.factor_max
 }
 
 /// Returns what congestors did to a victim.

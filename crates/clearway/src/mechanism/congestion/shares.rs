@@ -6,6 +6,7 @@
 //! is configured as `weight / sum of the weights of all classes that send`, on weighted queues.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, RandomKey, Rank};
@@ -18,7 +19,8 @@ use super::windows::{Grid, Windows};
 use crate::mechanism::congestion::SharesSection;
 use crate::mechanism::congestion::phases::{PhasePlan, PhaseResult, PhaseRole, PhaseRunner};
 use crate::report::model::{ClassShare, ExtendedReal, Figure, Labels, Report, labels};
-use crate::run::RunSpec;
+use crate::run::venue::HostNoise;
+use crate::run::{RemainingTime, RunSpec};
 
 /// Bytes of one message: an Ethernet frame's worth, so that every class queues packets of one size.
 const MESSAGE: Bytes = Bytes(1300);
@@ -36,8 +38,12 @@ pub(crate) fn run(
     let port = layout.rate(LinkId::ToHost(test.senders().0));
     let grid = Grid::new(&order.scenario.fabric, test.slice);
     let windows = Windows::new(grid, grid.slice, test.measured.0);
+    let planned = (stage.facts().hosts == HostNoise::Real).then_some(Duration::from_secs(1));
+    let each = (windows.length() + grid.drain).as_secs_f64();
+    let remaining = RemainingTime::begin("queue", vec![each; test.queues.len()], planned);
     for (number, queue) in test.queues.iter().enumerate() {
         stage.arm(queue)?;
+        remaining.part(queue);
         let part = |rank| PhaseRole { victim: None, loads: loads(test, port, &windows, rank) };
         let phase_result = stage.phase(&PhasePlan {
             windows: &windows,

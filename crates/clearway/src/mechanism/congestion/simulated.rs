@@ -22,7 +22,7 @@ use clearway_proto::wire::Wire;
 use clearway_sim::Picos;
 use clearway_sim::fabric::{self, FabricOptions, RankedMessage, Trace, Trains};
 use clearway_sim::wire::{ContentModel, SimWire};
-use clearway_sim::world::World;
+use clearway_sim::world::{World, WorldEvent};
 
 use super::phases::{PhasePlan, PhaseResult};
 use super::replay::{PhaseReplay, victims};
@@ -30,7 +30,8 @@ use super::slowest;
 use super::windows::Windows;
 use super::with_staging::TestWithStaging;
 use crate::report::model::{Labels, SlowMessage, Slowest};
-use crate::run::venue::{AdjustMachine, CounterReading, SimMachine, SimVenue};
+use crate::run::reached;
+use crate::run::venue::{AdjustMachine, CounterReading, SimMachine, SimVenue, stretches};
 
 /// The longest body on a machine: GPCNeT's congestors send 4 KiB, in one message, where a network
 /// takes it whole.
@@ -169,12 +170,16 @@ impl SimulatedPhases {
         let borders = borders(plan.windows);
         let mut readings = Vec::new();
         for until in borders.into_iter().chain([Picos::from(whole)]) {
-            world.run_until(until, &mut |reported| match reported.event {
+            let mut hear = |reported: WorldEvent<'_, TestWithStaging>| match reported.event {
                 CongestionEvent::PhaseOver { .. } => {
                     records[reported.rank.index()] = reported.engine.take_record()
                 }
                 CongestionEvent::Burn(length) => reported.processor.spend(length.into()),
-            });
+            };
+            for stretch in stretches(world.now(), until) {
+                world.run_until(stretch, &mut hear);
+                reached(stretch.0, Picos::from(whole).0);
+            }
             if borders.contains(&until) {
                 readings.push(CounterReading::read(
                     world.network().carrier(),

@@ -11,6 +11,7 @@
 //! # Not here
 //! What is sent and how figures come about (`clearway_proto::gpcnet`).
 
+mod figures;
 mod flags;
 mod runner;
 mod suite;
@@ -21,19 +22,23 @@ use std::fs;
 use anyhow::{Context, Result, bail};
 use clearway_proto::gpcnet::PrintedRun;
 
-use crate::report::model::Report;
+use crate::report::model::{Parameter, Report, ReportScenario};
+use crate::report::place_comparison;
 use crate::report::present::Presenter;
 use crate::run::job::CoordinatedJob;
 use crate::run::rank_process::ServeRank;
 use crate::run::session::Protocol as _;
 use crate::run::venue::{self, LaunchSpec, Venue};
-use crate::run::{CompletedParts, Mechanism, RunSpec, VenueKind};
+use crate::run::{CompletedParts, Mechanism, RunSpec, VenueKind, begun_without_scenario};
 use crate::scenario::{Fabric, Scenario};
 
 pub(crate) use flags::{GpcnetFlags, Suite};
 use runner::TestRunner;
 use suite::SuiteRun;
 use test_protocol::GpcnetProtocol;
+
+/// The name of its reports.
+pub(crate) const NAME: &str = "gpcnet";
 
 /// GPCNeT's own tests, which a command of their own runs.
 pub(crate) struct Gpcnet;
@@ -80,11 +85,14 @@ pub(crate) struct GpcnetSpec<'a> {
     pub(crate) seed: u64,
     /// Classes of victims and congestors.
     pub(crate) classes: [clearway_proto::base::Class; 2],
+    /// What is in force, as the report has it.
+    pub(crate) parameters: Vec<Parameter>,
     /// Everything else.
     pub(crate) flags: &'a GpcnetFlags,
 }
 
-/// Runs `suite` (on the ranks of `site`, where the place is a job's) and returns the text to print.
+/// Runs `suite` (on the ranks of `site`, where the place is a job's) and returns the text to print
+/// and the report.
 ///
 /// # Errors
 /// One sentence: what was refused, which rank died, that the user interrupted, or what the file to
@@ -93,7 +101,7 @@ pub(crate) fn run(
     order: &GpcnetSpec<'_>,
     suite: Suite,
     site: Option<&CoordinatedJob>,
-) -> Result<String> {
+) -> Result<(String, Report)> {
     // What cannot be read shall not be waited for.
     let beside = order.flags.beside.as_ref().map(|path| {
         let text = fs::read_to_string(path)
@@ -101,10 +109,11 @@ pub(crate) fn run(
         PrintedRun::parse(&text).with_context(|| path.display().to_string())
     });
     let beside = beside.transpose()?;
-    let mut all = String::new();
+    let (mut all, mut reports) = (String::new(), Vec::new());
     let mut first: Option<(VenueKind, PrintedRun)> = None;
     for place in order.places {
-        let text = in_place(order, suite, *place, site)?;
+        let (text, report) = in_place(order, suite, *place, site)?;
+        reports.push(report);
         let ours = PrintedRun::parse(&text).context("the own table")?;
         let blank = if all.is_empty() { "" } else { "\n" };
         all += &format!("{blank}{text}");
@@ -118,21 +127,27 @@ pub(crate) fn run(
             }
         }
     }
-    Ok(all)
+    let report = place_comparison::merge(reports, &[]).context("no place to run at")?;
+    Ok((all, report))
 }
 
-/// Returns the tables of `suite` in `place`, and what they do not say.
+/// Returns the tables of `suite` in `place`, what they do not say, and the report.
 fn in_place(
     order: &GpcnetSpec<'_>,
     suite: Suite,
     place: VenueKind,
     site: Option<&CoordinatedJob>,
-) -> Result<String> {
+) -> Result<(String, Report)> {
+    let scenario = ReportScenario { name: NAME.to_owned(), text: String::new() };
+    let mut report = begun_without_scenario(scenario, order.seed, place.name());
+    report.parameters.clone_from(&order.parameters);
     let mut run = SuiteRun::new(order, runner(order, place, site)?)?;
-    match suite {
+    let text = match suite {
         Suite::Network => run.network(),
         Suite::Load => run.load(),
-    }
+    }?;
+    run.write(&mut report);
+    Ok((text, report))
 }
 
 fn runner(

@@ -20,6 +20,7 @@ use clearway_sim::wire::ContentModel;
 use clearway_sim::world::{StopReason, World};
 
 use super::test_protocol::{GpcnetProtocol, node};
+use crate::report::model::Report;
 use crate::run::task::LossCounts;
 use crate::run::venue::{ProcessVenue, SimMachine, SimVenue, Venue, VenueRanks};
 
@@ -49,6 +50,17 @@ impl TestRunner {
     /// Returns the host of each rank, by name.
     pub(super) fn names(&self) -> Vec<String> {
         self.venue.hosts()
+    }
+
+    /// Adds what is known of the venue before the first test to `report`.
+    pub(super) fn introduce(&self, report: &mut Report) {
+        self.venue.introduce(report);
+    }
+
+    /// Adds what is known of it at the end.
+    pub(super) fn conclude(&self, report: &mut Report) {
+        report.warnings.extend(self.losses.warnings());
+        self.venue.conclude(report);
     }
 
     /// Returns what it is, for a person.

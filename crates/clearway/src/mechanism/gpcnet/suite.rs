@@ -12,8 +12,10 @@ use clearway_proto::gpcnet::{
     TestParameters,
 };
 
-use super::GpcnetSpec;
 use super::runner::{TestRunner, WireFacts};
+use super::{GpcnetSpec, figures};
+use crate::report::model::{Figure, Report, labels};
+use crate::run::{RemainingTime, detail, ended};
 
 /// A test that takes longer than this many times its limit, and this, is stuck: as published a
 /// measurement is not ended by the limit, and 30 rings of 2 MiB each way take 13 minutes where
@@ -36,6 +38,9 @@ pub(super) struct SuiteRun {
     notes: String,
     resent: u64,
     wrong: u64,
+    remaining: Option<RemainingTime>,
+    figures: Vec<Figure>,
+    warnings: Vec<String>,
 }
 
 impl SuiteRun {
@@ -71,6 +76,9 @@ impl SuiteRun {
             notes: String::new(),
             resent: 0,
             wrong: 0,
+            remaining: None,
+            figures: Vec::new(),
+            warnings: Vec::new(),
         };
         run.introduce();
         Ok(run)
@@ -103,6 +111,15 @@ impl SuiteRun {
         self.note(&mended.to_string());
     }
 
+    /// Writes what the tests found into `report`.
+    pub(super) fn write(&mut self, report: &mut Report) {
+        self.runner.introduce(report);
+        report.figures.append(&mut self.figures);
+        report.warnings.append(&mut self.warnings);
+        ended(report);
+        self.runner.conclude(report);
+    }
+
     fn note(&mut self, line: &str) {
         self.notes.push_str(line);
         self.notes.push('\n');
@@ -111,6 +128,7 @@ impl SuiteRun {
     /// Runs the network test.
     pub(super) fn network(&mut self) -> Result<String> {
         let slices = self.layout.all_slices()?;
+        self.expect(Test::NETWORK.len());
         let mut rows = Vec::new();
         for test in Test::NETWORK {
             rows.push(self.alone(test, &slices)?);
@@ -129,6 +147,8 @@ impl SuiteRun {
                 least - 1
             ));
         }
+        let congestors = if self.detail == Detail::Long { Congestor::ALL.len() } else { 0 };
+        self.expect(2 * Test::LOAD.len() + congestors);
         let mut isolated = Vec::new();
         for test in Test::LOAD {
             isolated.push(self.alone(test, &draw.victims)?);
@@ -145,6 +165,9 @@ impl SuiteRun {
         }
         if self.detail == Detail::Short && self.order.mended.has(Defect::EarlyFigures) {
             congested.iter().for_each(|beside| self.notes.push_str(&congestor_note(beside)));
+        }
+        for (alone, beside) in isolated.iter().zip(&congested) {
+            self.figures.extend(figures::of_impact(alone, &beside.row, self.order.mended));
         }
         let report = LoadReport {
             ranks: self.ranks,
@@ -183,6 +206,7 @@ impl SuiteRun {
             let line = format!("{name}: {}", failure.sentence());
             if !self.notes.contains(&line) {
                 self.note(&line);
+                self.warnings.push(line);
             }
         }
         failure.is_some()
@@ -193,15 +217,25 @@ impl SuiteRun {
         what: &str,
         tasks: &BTreeMap<Rank, Task>,
     ) -> Result<BTreeMap<Rank, GpcnetRecord>> {
-        eprintln!("{what}, {} ranks ...", tasks.len());
+        detail!("{what}, {} ranks ...", tasks.len());
+        if let Some(remaining) = &self.remaining {
+            remaining.part(what);
+        }
         let timeout = self.order.limit.times(TIMEOUT_LIMITS) + TIMEOUT_LEAST;
         let records = self.runner.run(tasks, timeout)?;
         self.resent += records.values().map(|record| record.resent).sum::<u64>();
         self.wrong += records.values().map(|record| record.wrong).sum::<u64>();
         if let Some(failure) = records.values().find_map(|record| record.failure) {
-            self.note(&format!("{what}: {}", failure.sentence()));
+            let line = format!("{what}: {}", failure.sentence());
+            self.note(&line);
+            self.warnings.push(line);
         }
         Ok(records)
+    }
+
+    /// Begins to tell how long `tests` take.
+    fn expect(&mut self, tests: usize) {
+        self.remaining = Some(RemainingTime::begin("test", vec![1.0; tests], None));
     }
 
     fn next_order(&mut self) -> &TestParameters {
@@ -216,7 +250,9 @@ impl SuiteRun {
         let tasks = self.next_order().isolated(test, slices);
         let records = self.measure(&test.name(), &tasks)?;
         let all: Vec<&GpcnetRecord> = records.values().collect();
-        Ok(TableRow { of: test, summary: Summary::from_test(test, &all, self.order.mended) })
+        let summary = Summary::from_test(test, &all, self.order.mended);
+        self.figures.extend(figures::of_test(test, labels::ISOLATED, summary.as_ref()));
+        Ok(TableRow { of: test, summary })
     }
 
     fn congestor_alone(
@@ -229,7 +265,9 @@ impl SuiteRun {
         }
         let tasks = self.next_order().congestor(congestor, draw);
         let records = self.measure(congestor.name(), &tasks)?;
-        Ok(congestor_row(congestor, draw, &records, self.order.mended))
+        let row = congestor_row(congestor, draw, &records, self.order.mended);
+        self.figures.extend(figures::of_congestor(&row, None));
+        Ok(row)
     }
 
     fn congested_test(&mut self, test: Test, draw: &LoadDraw) -> Result<CongestedTest> {
@@ -243,12 +281,14 @@ impl SuiteRun {
         let victims: Vec<&GpcnetRecord> =
             draw.victims.iter().flatten().filter_map(|rank| records.get(rank)).collect();
         let mended = self.order.mended;
-        let congestors =
+        let congestors: Vec<TableRow<Congestor>> =
             Congestor::ALL.map(|congestor| congestor_row(congestor, draw, &records, mended)).into();
-        Ok(CongestedTest {
-            row: TableRow { of: test, summary: Summary::from_test(test, &victims, mended) },
-            congestors,
-        })
+        let summary = Summary::from_test(test, &victims, mended);
+        self.figures.extend(figures::of_test(test, labels::CONGESTED, summary.as_ref()));
+        for row in &congestors {
+            self.figures.extend(figures::of_congestor(row, Some(test)));
+        }
+        Ok(CongestedTest { row: TableRow { of: test, summary }, congestors })
     }
 }
 

@@ -7,11 +7,18 @@ use super::*;
 
 fn text(suite: Suite, fabric: Fabric, flags: &GpcnetFlags) -> Result<String> {
     let classes = [Class::BestEffort; 2];
-    run(
-        &GpcnetSpec { fabric, queue: None, places: &[VenueKind::Sim], seed: 7, classes, flags },
-        suite,
-        None,
-    )
+    let order = GpcnetSpec {
+        fabric,
+        queue: None,
+        places: &[VenueKind::Sim],
+        seed: 7,
+        classes,
+        parameters: Vec::new(),
+        flags,
+    };
+    let (text, report) = run(&order, suite, None)?;
+    assert!(report.figures.iter().any(|figure| figure.label("bytes") == Some("8")));
+    Ok(text)
 }
 
 fn quick() -> GpcnetFlags {
@@ -60,6 +67,7 @@ fn run__too_few_nodes_and_ranks_that_nobody_started_are_refused_in_a_sentence() 
         places: &places,
         seed: 7,
         classes,
+        parameters: Vec::new(),
         flags: &flags,
     };
     let refused = run(&order, Suite::Network, None).expect_err("no launcher");

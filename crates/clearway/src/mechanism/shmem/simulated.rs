@@ -26,7 +26,8 @@ use super::program::{
     BATCH, PeEngine, PeHeap, PeMemory, PeOperation, PeRole, SharedHeap, WORDS, schedule,
 };
 use super::section::{ShmemPattern, ShmemSection};
-use crate::run::venue::SimVenue;
+use crate::run::venue::{SimVenue, stretches};
+use crate::run::{RemainingTime, detail, reached};
 
 /// The longest answer: to one get of a word, and its header.
 const ANSWER: u32 = 64;
@@ -144,12 +145,15 @@ impl PeDraw {
 /// # Errors
 /// One sentence: the fabric cannot carry it, or something was done twice or not at all.
 pub(super) fn run(venue: &mut SimVenue, test: &ShmemSection) -> Result<Vec<ShmemPhase>> {
+    let count = PhaseClasses::ALL.len() * (test.congestors.len() + 1);
+    let remaining = RemainingTime::begin("phase", vec![1.0; count], None);
     let mut phases = Vec::new();
     for classes in PhaseClasses::ALL {
         let patterns = test.congestors.iter().copied().map(Some);
         for pattern in std::iter::once(None).chain(patterns) {
             let what = pattern.map_or("no congestors", ShmemPattern::name);
-            eprintln!("{}: {what}", classes.name());
+            detail!("{}: {what}", classes.name());
+            remaining.part(format!("{}: {what}", classes.name()));
             phases.push(phase(venue, test, classes, pattern)?);
         }
     }
@@ -182,7 +186,10 @@ fn phase(
         world.set_applier(rank, Box::new(SharedHeap(heap.clone())));
     }
     let whole = test.warm_up.0 + test.measured.0;
-    world.run_until(Picos::from(whole), &mut |_| ());
+    for stretch in stretches(Picos::ZERO, Picos::from(whole)) {
+        world.run_until(stretch, &mut |_| ());
+        reached(stretch.0, Picos::from(whole).0);
+    }
     let (mut seen, mut added) = (ShmemPhase::new(classes, pattern), 0);
     for rank in (0..pes).map(Rank) {
         let engine = world.engine_mut(rank).context("a PE is down")?;

@@ -1,5 +1,7 @@
 //! Flags of commands that open a log.
 
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,8 +10,10 @@ use clearway_fs::classes::ClassRule;
 use clearway_fs::log_directory::LogSizes;
 use clearway_fs::mount::LogOptions;
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
+use clearway_runtime::launch::escaped;
 
 use crate::policy::PolicyFlags;
+use crate::run::notice;
 use crate::scenario::seconds;
 
 /// The size of a new log, and its inodes.
@@ -66,6 +70,16 @@ pub(crate) struct LogFlags {
     policy: PolicyFlags,
 }
 
+/// Returns the bytes of the log in `path`, if there is one that was written to.
+fn length_of(path: &Path) -> Option<Bytes> {
+    let segments = path.join("segments");
+    let mut begin = [0; 512];
+    let read = File::open(segments.join("00000000")).and_then(|mut file| file.read(&mut begin));
+    read.ok().filter(|_| begin.iter().any(|byte| *byte != 0))?;
+    let lengths = fs::read_dir(segments).ok()?.flatten().filter_map(|entry| entry.metadata().ok());
+    Some(Bytes(lengths.map(|found| found.len()).sum()))
+}
+
 /// What the policy of a site calls staging.
 pub(crate) const MECHANISM: &str = "stage";
 
@@ -73,6 +87,14 @@ impl LogFlags {
     /// Returns the options of the log and the store in these directories. The class that the policy
     /// of the site grants is a limit of all files; it is said on standard error.
     pub(crate) fn options(&self, log: &Path, store: &Path) -> LogOptions {
+        if let Some((size, held)) =
+            self.size.zip(length_of(log)).filter(|(size, held)| size != held)
+        {
+            notice!(
+                "clearway: --size {size} is ignored: the log in {} exists and keeps its {held}",
+                escaped(&log.display().to_string())
+            );
+        }
         // The most urgent class that is wanted for some files.
         let wanted = self.rules.iter().map(ClassRule::class).chain(self.class).min();
         let grant = self.policy.ask((MECHANISM, None), wanted.unwrap_or(Class::BestEffort));

@@ -40,7 +40,7 @@ use crate::report::model::Report;
 use crate::run::exit::Exit;
 use crate::run::rank_process::{RankContext, ServeRank};
 use crate::run::venue::{AdjustMachine, LaunchSpec, Venue, VenueRanks};
-use crate::run::{Mechanism, RunSpec, VenueKind};
+use crate::run::{Mechanism, RemainingTime, RunSpec, VenueKind};
 use crate::scenario::{Fabric, Scenario, SectionKind};
 
 const NAME: &str = "staging";
@@ -91,8 +91,10 @@ impl Mechanism for StagingNoise {
     fn run(&self, order: &RunSpec<'_>, venue: &mut dyn Venue, report: &mut Report) -> Result<()> {
         let test = order.scenario.section::<StagingSection>().context("no [staging]")?;
         let mut results = Vec::new();
+        let remaining = RemainingTime::begin("queue", vec![1.0; test.queues.len()], None);
         for queue in &test.queues {
             venue.arm(queue)?;
+            remaining.part(queue);
             let VenueRanks::Simulated(venue) = venue.ranks() else { bail!(ELSEWHERE) };
             let more = simulated::run(venue, test, queue, &results)?;
             results.extend(more);

@@ -21,6 +21,7 @@ use super::process::{NodeProcess, StorageEnd};
 use super::section::{StagingSection, StagingTest};
 use super::storage::{ServePart, StoragePart, WritePart};
 use crate::run::venue::{SimMachine, SimVenue};
+use crate::run::{detail, reached};
 
 /// How long a world runs before it is asked whether the application is over.
 const STRETCH: Picos = Picos::from_micros(500);
@@ -97,8 +98,10 @@ pub(super) fn run(
         cases.retain(|case| case.test != StagingTest::Checkpoint);
     }
     let mut results = Vec::new();
-    for case in cases {
-        eprintln!("{queue}: {} {}", case.test.name(), case.what);
+    let count = cases.len() as u64;
+    for (number, case) in (0..).zip(cases) {
+        reached(number, count);
+        detail!("{queue}: {} {}", case.test.name(), case.what);
         for noise in &case.noises {
             results.push(world(venue, test, queue, &case, *noise)?);
         }

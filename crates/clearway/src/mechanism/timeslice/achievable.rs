@@ -30,7 +30,8 @@ use super::metrics::TimesliceMetrics;
 use super::plan::{TimeslicePlan, UnscheduledMessages};
 use super::simulated::{GanttRecording, TimesliceOutcome, TimesliceTestBed};
 use crate::report::model::{ExtendedReal, Figure};
-use crate::report::numerals::digits_or_dash;
+use crate::report::numerals::{digits_or_dash, length_shown};
+use crate::run::RemainingTime;
 use crate::run::venue::ProcessVenue;
 use crate::scenario::Fabric;
 
@@ -115,8 +116,11 @@ pub(crate) fn simulate_achievable(
     plan: &TimeslicePlan,
     lengths: &[Bytes],
 ) -> Result<Vec<Figure>> {
+    let count = TrafficKind::all(lengths).count() * plan.seeds.len();
+    let remaining = RemainingTime::begin("run", vec![1.0; count], None);
     figures(plan, lengths, &mut |line| {
         let run = |seed: &u64| {
+            remaining.part(format!("{} {}, {}", line.kind(), line.mix(), line.length));
             let ground = TimesliceTestBed::open(fabric, queue, *seed, &plan.hosts)?;
             let plan = line.plan(plan, *seed);
             let least = plan.rotation_at(ground.host_rate()).times(ROTATIONS);
@@ -168,7 +172,7 @@ fn figures(
         Ok(figure
             .with(KIND, line.kind())
             .with(MESSAGES, line.mix())
-            .with(LENGTH, line.length.to_string()))
+            .with(LENGTH, line.length.0.to_string()))
     };
     TrafficKind::all(lengths).map(one).collect()
 }
@@ -200,7 +204,8 @@ pub(crate) fn achievable_table(
         let [write, put, part, write_mix, put_mix] =
             [write, put, part, write_mix, put_mix].map(digits_or_dash);
         text.push_str(&format!(
-            "{length:<16}{write:>8}{put:>10}{part:>15}{write_mix:>13}{put_mix:>11}\n"
+            "{:<16}{write:>8}{put:>10}{part:>15}{write_mix:>13}{put_mix:>11}\n",
+            length_shown(length)
         ));
     }
     text
@@ -233,7 +238,7 @@ mod tests {
         let figure = |kind: &str, messages: &str, value: f64| {
             let figure =
                 Figure::counted(RATE, "GB/s", ExtendedReal::new(value).expect("finite"), 1, "");
-            figure.with(KIND, kind).with(MESSAGES, messages).with(LENGTH, "64KiB")
+            figure.with(KIND, kind).with(MESSAGES, messages).with(LENGTH, "65536")
         };
         let figures = [
             figure("write", "alone", 4.0),
@@ -243,6 +248,6 @@ mod tests {
         ];
         let text = achievable_table("here", [4, 4], &figures);
         let row = text.lines().last().expect("a row").split_whitespace().collect::<Vec<_>>();
-        assert_eq!(row, ["64KiB", "4000", "3000", "0.75", "2000", "1000"], "{text}");
+        assert_eq!(row, ["64", "KiB", "4000", "3000", "0.75", "2000", "1000"], "{text}");
     }
 }

@@ -55,6 +55,7 @@ use super::status_board::StatusBoard;
 use crate::run::exit::Exit;
 use crate::run::session::Session;
 use crate::run::venue::ProcessVenue;
+use crate::run::{RemainingTime, notice, reached};
 
 /// How long ranks may take for what takes no time but that of a busy machine, and the last
 /// timeslices to be built.
@@ -149,11 +150,13 @@ pub(crate) fn compare(
 ) -> Result<(Vec<SeedRun>, BuildResult)> {
     let mut coordinator = TimesliceCoordinator::new(ranks, plan, task, metrics)?;
     let (mut runs, mut all) = (Vec::new(), BuildResult::default());
+    let remaining = plan.remaining(plan.seeds.len() * (plan.policies.len() + 1));
     for seed in &plan.seeds {
         let mut one = |policy: Policy| -> Result<Option<TimesliceOutcome>> {
             if !coordinator.is_complete()? {
                 return Ok(None);
             }
+            remaining.part(format!("seed {seed}, {}", policy.name()));
             let (outcome, built) = coordinator.run(policy, *seed, RunLength::timed(plan))?;
             all.add(built);
             Ok(Some(outcome))
@@ -180,7 +183,9 @@ pub(super) fn each(
     let Some((plan, task, _)) = runs.first() else { return Ok(Vec::new()) };
     let mut coordinator = TimesliceCoordinator::new(ranks, plan, task, metrics)?;
     let mut outcomes = Vec::new();
+    let remaining = plan.remaining(runs.len());
     for (plan, task, policy) in runs {
+        remaining.part(format!("{} of {}", policy.name(), plan.contribution));
         (coordinator.plan, coordinator.task) = (plan, task);
         let seed = plan.seeds.first().copied().unwrap_or(1);
         outcomes.push(coordinator.run(*policy, seed, RunLength::timed(plan))?.0);
@@ -201,6 +206,9 @@ pub(crate) fn build(
     let mut coordinator = TimesliceCoordinator::new(ranks, plan, task, metrics)?;
     let policy = plan.policies.first().copied().unwrap_or(Policy::Token);
     let seed = plan.seeds.first().copied().unwrap_or(1);
+    // A source without an end has no time that is left.
+    let remaining = task.feed.timeslices.map(|_| RemainingTime::begin("run", vec![1.0], None));
+    remaining.iter().for_each(|remaining| remaining.part(policy.name()));
     let run =
         coordinator.check_sources().and_then(|()| coordinator.run(policy, seed, RunLength::Source));
     let (outcome, built) = run.map_err(|error| coordinator.give_up(error))?;
@@ -247,7 +255,7 @@ impl<'a> TimesliceCoordinator<'a> {
         let board = StatusBoard::open(&task.job, ranks.hosts(), metrics.clone());
         let credential = venue.credential().map(|own| KeptCredential::write(&task.job, own));
         let _credential = credential.and_then(|kept| {
-            kept.map_err(|why| eprintln!("clearway: nobody can join this run: {why:#}")).ok()
+            kept.map_err(|why| notice!("clearway: nobody can join this run: {why:#}")).ok()
         });
         let (dead_ranks, unfinished) = (BTreeSet::new(), BTreeMap::new());
         Ok(Self {
@@ -281,7 +289,7 @@ impl<'a> TimesliceCoordinator<'a> {
         if is_complete {
             self.dead_ranks.clear();
         } else {
-            eprintln!(
+            notice!(
                 "clearway: {} is gone and is not started anew: nothing more is compared",
                 self.name(first)
             );
@@ -359,6 +367,7 @@ impl<'a> TimesliceCoordinator<'a> {
                 None => self.check_for_stall(&run_progress, policy, moved)?,
             }
             self.send_due_requests(&mut run_progress, &count)?;
+            self.task.feed.timeslices.iter().for_each(|all| reached(count.furthest(), *all));
         }
         self.conclude(policy, run_progress, count)
     }
@@ -558,7 +567,7 @@ impl<'a> TimesliceCoordinator<'a> {
         };
         for change in run_progress.left_out() {
             let (name, what) = (self.name(Rank(change.when.rank)), change.wanted.sentence());
-            eprintln!("clearway: {name} was to {what}, but the run was over before");
+            notice!("clearway: {name} was to {what}, but the run was over before");
         }
         SettledWork::keep_lost(&mut settled, &run_progress);
         let (given, deaths) =
@@ -784,7 +793,7 @@ impl<'a> TimesliceCoordinator<'a> {
                 .faults
                 .iter()
                 .map(|(sentence, count)| format!("{sentence} ({count} times)"));
-            eprintln!("clearway: {}", faults.collect::<Vec<_>>().join("; "));
+            notice!("clearway: {}", faults.collect::<Vec<_>>().join("; "));
         }
         Ok(())
     }

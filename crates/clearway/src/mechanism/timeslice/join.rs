@@ -19,6 +19,7 @@ use super::status_board::{
 };
 use crate::run::exit::Exit;
 use crate::run::job::{self, JobCredential};
+use crate::run::notice;
 
 /// The words of this program that say a credential to it.
 const SAY: &str = "timeslice credential";
@@ -54,7 +55,7 @@ pub(crate) fn join_run(job: &str, rank: Option<u32>, program: Option<&Path>) -> 
         RunLocation::There(name, host) => kept_there(name, host, program)?,
     };
     job::join(job, &credential, rank.map(Rank), |rank| {
-        eprintln!("clearway: rank {rank} of run `{job}` is here");
+        notice!("clearway: rank {rank} of run `{job}` is here");
     })
 }
 

@@ -51,7 +51,7 @@ use crate::report::model::Report;
 use crate::run::rank_process::ServeRank;
 use crate::run::session::Protocol;
 use crate::run::venue::{LaunchSpec, Venue, VenueRanks};
-use crate::run::{Mechanism, RunSpec, VenueKind};
+use crate::run::{Mechanism, RemainingTime, RunSpec, VenueKind, detail};
 use crate::scenario::{Fabric, Scenario, SectionKind};
 pub(crate) use achievable::{
     LENGTHS, SIMULATED, achievable_table, measure_achievable, simulate_achievable,
@@ -134,14 +134,17 @@ pub(crate) struct SeedRun {
     policies: Vec<(Policy, TimesliceOutcome)>,
 }
 
-/// Runs `plan` under `queue` of a simulated `fabric`. The first seed is filmed. `tell` hears what
-/// begins.
-pub(crate) fn simulate(
-    fabric: &Fabric,
-    queue: &str,
-    plan: &TimeslicePlan,
-    tell: &dyn Fn(u64, Policy),
-) -> Result<Vec<SeedRun>> {
+/// Runs `plan` under `queue` of a simulated `fabric`. The first seed is filmed.
+/// Progress goes to standard error.
+pub(crate) fn simulate(fabric: &Fabric, queue: &str, plan: &TimeslicePlan) -> Result<Vec<SeedRun>> {
+    let policies = plan.policies.iter().filter(|policy| **policy != Policy::Raw).count();
+    let count = plan.seeds.len() * (policies + 1);
+    let remaining = RemainingTime::begin("run", vec![1.0; count], None);
+    let tell = |seed: u64, policy: Policy| {
+        let what = format!("seed {seed}, {}", policy.name());
+        detail!("{what}");
+        remaining.part(what);
+    };
     let run = |(n, seed): (usize, &u64)| {
         let test_bed = TimesliceTestBed::open(fabric, queue, *seed, &plan.hosts)?;
         let recording = if n == 0 { GanttRecording::Yes } else { GanttRecording::No };

@@ -1,6 +1,7 @@
 //! What one run of timeslice building is: sizes, rings, policies, how long it is watched.
 
 use core::ops::Range;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos, Rank};
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::scheduled_change::ScheduledChange;
 use crate::policy::Grant;
+use crate::run::RemainingTime;
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -156,6 +158,12 @@ pub(super) fn numbered_role(rank: Rank, [inputs, builders]: [u32; 2]) -> Option<
 }
 
 impl TimeslicePlan {
+    /// Begins to tell how long `runs` on real hosts take.
+    pub(super) fn remaining(&self, runs: usize) -> RemainingTime {
+        let each = (self.warm_up + self.measured).as_secs_f64();
+        RemainingTime::begin("run", vec![each; runs], Some(Duration::from_secs(1)))
+    }
+
     /// What contributions ask for.
     pub(crate) const REQUESTED: Class = Class::Bulk;
 

@@ -32,8 +32,7 @@ pub(super) fn report(
     plan: &TimeslicePlan,
     report: &mut Report,
 ) -> Result<Vec<String>> {
-    let runs =
-        simulate(fabric, queue, plan, &|seed, policy| eprintln!("seed {seed}: {}", policy.name()))?;
+    let runs = simulate(fabric, queue, plan)?;
     write_runs(plan, &runs, report);
     Ok(digests(&runs))
 }

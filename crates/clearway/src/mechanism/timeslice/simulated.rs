@@ -26,6 +26,7 @@ use super::gantt::{self, Gantt};
 use super::numbers::CompletenessAudit;
 use super::plan::{HostConditions, Neighbourhoods, TimeslicePlan, UnscheduledMessages, layout};
 use super::scheduled_change::{DetectionTimes, ScheduledAction, ScheduledChange};
+use crate::run::reached;
 use crate::run::venue::SimMachine;
 use crate::scenario::Fabric;
 
@@ -340,6 +341,7 @@ impl TimesliceTestBed {
                 world.command(world.now(), rank, TimesliceCommand::Begin);
             }
             tally.sample(world, plan);
+            reached(until.0, (plan.warm_up + plan.measured).0);
         }
         tally.outcome
     }

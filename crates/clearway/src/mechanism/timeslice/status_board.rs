@@ -33,6 +33,7 @@ use super::metrics::TimesliceMetrics;
 use super::page::millis;
 use crate::run::exit::Exit;
 use crate::run::job::host_name;
+use crate::run::notice;
 
 /// How often a board is renewed.
 const EVERY: Duration = Duration::from_secs(1);
@@ -139,7 +140,7 @@ impl StatusBoard {
     pub(super) fn open(job: &str, names: Vec<String>, sums: TimesliceMetrics) -> Self {
         let path = directory().and_then(|directory| path_of(&directory, KIND, job));
         let path = path.map_err(|why| {
-            eprintln!("clearway: nobody can watch this run: {why:#}");
+            notice!("clearway: nobody can watch this run: {why:#}");
         });
         let now = Instant::now();
         let (live, completion) = (BTreeMap::new(), Histogram::default());

@@ -47,6 +47,7 @@ use super::message::ToRank;
 use super::processes::RankProcess;
 use super::rank_process::SECRET_VARIABLE;
 use crate::run::exit::Exit;
+use crate::run::notice;
 use admission::AdmissionDoor;
 pub(crate) use admission::{JobCredential, JoinCandidate, JoinRefusal, join};
 use clearway_wires::hexadecimal::digits_of;
@@ -329,7 +330,7 @@ impl CoordinatedJob {
             .map(|(description, _)| description.host.as_str())
             .collect();
         if let (Some(first), TopologySource::File(path)) = (unknown.first(), source) {
-            eprintln!(
+            notice!(
                 "clearway: {} does not name {} of the hosts, as {}: they are taken for neighbours",
                 path.display(),
                 unknown.len(),

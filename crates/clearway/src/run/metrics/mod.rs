@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 
+use crate::run::notice;
 use scrape_server::ScrapeServer;
 pub(crate) use sheet::{MetricLabels, MetricSheet, MetricTitle, MetricUnit};
 
@@ -100,7 +101,7 @@ impl MetricsListener {
     ) -> Result<Option<MetricsEndpoint>> {
         let endpoint = this.map(|this| this.serve(command, source)).transpose()?;
         if let Some(endpoint) = &endpoint {
-            eprintln!("metrics: {}", endpoint.place());
+            notice!("metrics: {}", endpoint.place());
         }
         Ok(endpoint)
     }

@@ -25,6 +25,7 @@ use crate::run::VenueKind;
 use crate::run::job::{
     CoordinatedJob, JobAdmission, JobCredential, JoinCandidate, JoinRefusal, host_name,
 };
+use crate::run::notice;
 use crate::run::processes::{RankProcesses, RunId};
 use crate::scenario::RequestedClasses;
 
@@ -73,7 +74,7 @@ impl JobVenue {
         for (name, fact) in
             processes.wires().iter().filter(|(name, _)| SAID.contains(&name.as_str()))
         {
-            eprintln!("{name}: {fact}");
+            notice!("{name}: {fact}");
         }
         let admission = site.admission()?;
         Ok(Self { processes, network, launcher: site.launcher(), admission, skew: Nanos::ZERO })

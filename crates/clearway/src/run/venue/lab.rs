@@ -25,6 +25,7 @@ use super::{
 use crate::report::model::{ExtendedReal, Figure, Report};
 use crate::run::VenueKind;
 use crate::run::interrupt::Interrupt;
+use crate::run::notice;
 use crate::run::processes::{RankProcess, RankProcesses, RunId};
 use crate::scenario::Fabric;
 
@@ -67,11 +68,11 @@ impl LabVenue {
         if let (Some(wires), Some(why)) =
             (processes.wires().get(WIRES), processes.wires().get(UNUSED))
         {
-            eprintln!("{wires}; {why}");
+            notice!("{wires}; {why}");
         }
         let awake = Awake::keep().map_err(|why| why.to_string());
         if let Err(why) = &awake {
-            eprintln!("{}", asleep(why));
+            notice!("{}", asleep(why));
         }
         Ok(Self {
             lab,

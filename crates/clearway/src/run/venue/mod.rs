@@ -30,7 +30,7 @@ pub(crate) use job::JobVenue;
 pub(crate) use lab::LabVenue;
 pub(crate) use machine::SimMachine;
 pub(crate) use ports::CounterReading;
-pub(crate) use sim::{AdjustMachine, SimVenue};
+pub(crate) use sim::{AdjustMachine, SimVenue, stretches};
 
 /// Time between an order to all ranks and what it begins: orders to 16 ranks take about 1 ms on an
 /// idle machine, to a thousand some 50 ms; on a busy one each rank may wait some scheduler slices.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, Nanos, RandomKey};
+use clearway_sim::Picos;
 use clearway_sim::spec::{FabricSpec, LinkRole};
 
 use super::{
@@ -120,6 +121,16 @@ impl SimVenue {
         self.loads.push(load.clone());
         Ok(load)
     }
+}
+
+/// Stretches of a phase, between which it is said how far a simulation is.
+const STRETCHES: u64 = 50;
+
+/// Returns the ends of stretches of simulated time, the last one being `until`. A world does the
+/// same in one stretch.
+pub(crate) fn stretches(from: Picos, until: Picos) -> impl Iterator<Item = Picos> {
+    let length = until.0.saturating_sub(from.0) / STRETCHES;
+    (1..STRETCHES).map(move |number| Picos(from.0 + length * number)).chain([until])
 }
 
 impl Venue for SimVenue {

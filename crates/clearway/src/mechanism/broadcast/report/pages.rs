@@ -8,6 +8,7 @@ use crate::report::html::drawing::{
 use crate::report::html::tables::{cell, head, number, table};
 use crate::report::html::{section, text};
 use crate::report::model::{ExtendedReal, Figure, Labels, Report, labels};
+use crate::report::numerals::length_shown;
 
 mod drawing;
 
@@ -154,7 +155,7 @@ impl<'a> ReportedCasts<'a> {
             let first = runs.first()?;
             let is_short = self.value("broadcast_bare_ratio", &first.labels).is_some();
             Some(drawing::CastRow {
-                name: format!("{bytes}, {}", lost(loss)),
+                name: format!("{}, {}", length_shown(bytes), lost(loss)),
                 marks: runs.iter().filter_map(mark).collect(),
                 bound: self.bound(first),
                 bare: self.value("broadcast_bare_seconds", &first.labels).filter(|_| is_short),
@@ -195,7 +196,7 @@ impl<'a> ReportedCasts<'a> {
             format!(
                 "<tr><th scope=\"row\">{}</th>{}{}{}{}{}{}{}{}{}</tr>\n",
                 self.name(label(run, MODE).unwrap_or_default()),
-                cell("bytes", "n", &text(label(run, BYTES).unwrap_or_default())),
+                cell("bytes", "n", &text(&length_shown(label(run, BYTES).unwrap_or_default()))),
                 cell("lost", "n", &text(&percent_of(label(run, LOSS)))),
                 cell("p50", "n", &shown("broadcast_seconds")),
                 cell("p99", "n", &shown("broadcast_p99_seconds")),
@@ -237,7 +238,7 @@ impl<'a> ReportedCasts<'a> {
             let bound = sampled.first().map_or(0.0, |(_, run, _)| 1e3 * self.bound(run));
             let caption = "";
             figure(
-                &format!("{}, {}", text(bytes), lost(loss)),
+                &format!("{}, {}", length_shown(bytes), lost(loss)),
                 "",
                 &drawing::sequence(sampled, bound),
                 caption,
@@ -272,7 +273,8 @@ impl<'a> ReportedCasts<'a> {
         let one = |(_, loss, sampled): &(&str, &str, Vec<SampledRun<'_>>)| {
             let title = |what: &str, of: &str| format!("{what}{}, {}", text(of), lost(loss));
             let quarters = sampled.first().map(|(place, run, samples)| {
-                let of = format!("{bytes} by {}", label(run, MODE).unwrap_or_default());
+                let of =
+                    format!("{} by {}", length_shown(bytes), label(run, MODE).unwrap_or_default());
                 let names = self.casting.hosts.get(1..).unwrap_or_default();
                 figure(
                     &title("", &of),
@@ -281,7 +283,12 @@ impl<'a> ReportedCasts<'a> {
                     "Marks: a quarter, half, three quarters; the end of a bar: all of it.",
                 )
             });
-            let eta = figure(&title("Foretold end: ", bytes), "", &drawing::expected(sampled), "");
+            let eta = figure(
+                &title("Foretold end: ", &length_shown(bytes)),
+                "",
+                &drawing::expected(sampled),
+                "",
+            );
             quarters.unwrap_or_default() + &eta
         };
         let body: String = with_samples.iter().filter(|(of, _, _)| *of == bytes).map(one).collect();
@@ -362,7 +369,7 @@ impl<'a> ReportedCasts<'a> {
             let title = format!(
                 "{}: {way}{}",
                 self.name(mode),
-                text(label(run, BYTES).unwrap_or_default())
+                text(&length_shown(label(run, BYTES).unwrap_or_default()))
             );
             figure(&title, "", &drawing::way(*place, &self.casting.hosts, run, samples), "")
         };
@@ -407,7 +414,7 @@ impl<'a> ReportedCasts<'a> {
         section(
             "links",
             "What links carried",
-            &format!("{}, {}. {saved}", text(bytes), lost(loss)),
+            &format!("{}, {}. {saved}", length_shown(bytes), lost(loss)),
             &body,
         )
     }

@@ -14,7 +14,7 @@ pub(crate) fn casting() -> Report {
         ReportScenario { name: "broadcasts".to_owned(), text: "name = \"broadcasts\"".to_owned() };
     let mut report = Report::new(vec!["clearway".to_owned()], "lab", scenario, 3);
     let mut casts = Vec::new();
-    for (bytes, name) in [(4, "4 B"), (64 << 20, "64 MiB")] {
+    for (bytes, name) in [(4, "4"), (64 << 20, "67108864")] {
         for loss in LOSSES {
             for (place, mode) in MODES.into_iter().enumerate() {
                 let labels = labels_of(&[("bytes", name), ("loss", loss), ("mode", mode)]);
@@ -38,7 +38,7 @@ pub(crate) fn scaling() -> Report {
             for (place, mode) in ["multicast", "chain", "tree"].into_iter().enumerate() {
                 let ranks_label = ranks.to_string();
                 let labels = [
-                    ("bytes", "1 MiB"),
+                    ("bytes", "1048576"),
                     ("loss", "0"),
                     ("mode", mode),
                     ("fabric", fabric),

@@ -9,6 +9,7 @@ use crate::report::html::drawing::{
 use crate::report::html::tables::number;
 use crate::report::html::{section, text};
 use crate::report::model::{ExtendedReal, Figure, Report};
+use crate::report::numerals::length_shown;
 
 /// Returns the sections, or nothing where nothing was cast on machines.
 pub(super) fn scaling(report: &Report) -> String {
@@ -45,7 +46,7 @@ fn grown(times: &[&Figure], modes: &[&str]) -> String {
                     figure.label("fabric") == Some(fabric) && figure.label("loss") == Some(loss)
                 };
                 let here: Vec<&Figure> = alike.iter().filter(is_here).copied().collect();
-                let title = format!("{}, {}, {}", text(bytes), text(fabric), lost(loss));
+                let title = format!("{}, {}, {}", length_shown(bytes), text(fabric), lost(loss));
                 body.push_str(&figure(&title, "", &curves(&here, modes, &x, &y), ""));
             }
         }

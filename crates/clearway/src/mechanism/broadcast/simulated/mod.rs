@@ -34,6 +34,7 @@ use clearway_sim::wire::{ContentModel, SimWire};
 use clearway_sim::world::{World, WorldEvent};
 
 use super::plan::{BroadcastPlan, CastMode, Millionths};
+use crate::run::reached;
 use crate::run::venue::SimMachine;
 use host_engine::{HostEngine, PingPong};
 pub(super) use page::{FABRIC, RANKS};
@@ -179,10 +180,18 @@ impl BroadcastTestBed {
     /// Runs every way, length and loss of `plan`.
     pub(crate) fn run(&self, plan: &BroadcastPlan) -> Result<Vec<SimulatedResult>> {
         let mut outcomes = Vec::new();
+        let work = |length: Bytes| {
+            length.0.max(u64::from(self.symbol())) * u64::from(self.objects(plan, length))
+        };
+        let casts = |length| (plan.modes_of(length).len() * plan.losses.len()) as u64;
+        let all: u64 = plan.lengths.iter().map(|it| work(*it) * casts(*it)).sum();
+        let mut done = 0;
         for length in &plan.lengths {
             for mode in plan.modes_of(*length) {
                 for loss in &plan.losses {
                     outcomes.push(self.cast(plan, *mode, *length, *loss)?);
+                    done += work(*length);
+                    reached(done, all);
                 }
             }
         }
@@ -222,6 +231,12 @@ impl BroadcastTestBed {
         carrier
     }
 
+    /// Returns how many objects of `length` are cast.
+    fn objects(&self, plan: &BroadcastPlan, length: Bytes) -> u32 {
+        let usual = if length.0 <= u64::from(self.symbol()) { 16 } else { 1 };
+        plan.objects.unwrap_or(usual)
+    }
+
     fn cast(
         &self,
         plan: &BroadcastPlan,
@@ -245,9 +260,7 @@ impl BroadcastTestBed {
         let alone = run.trips();
         let (before, root_before, links) = (run.record(), run.root(), run.links());
         let (mut received, mut known) = (Vec::new(), Vec::new());
-        for object in
-            0..plan.objects.unwrap_or(if length.0 <= u64::from(self.symbol()) { 16 } else { 1 })
-        {
+        for object in 0..self.objects(plan, length) {
             let times = run.object(object)?;
             received.push(times.0);
             known.push(times.1);

@@ -143,7 +143,7 @@ fn cast_figures(test_bed: &BroadcastTestBed, outcome: &SimulatedResult) -> Vec<F
     }
     let labelled = |figure: Figure| {
         figure
-            .with(BYTES, outcome.length.to_string())
+            .with(BYTES, outcome.length.0.to_string())
             .with(LOSS, outcome.loss.to_string())
             .with(MODE, outcome.mode.name())
     };

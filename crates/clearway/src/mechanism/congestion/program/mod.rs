@@ -24,7 +24,6 @@ mod guard;
 mod rows;
 mod timed_command;
 
-use std::io::IsTerminal;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,7 +41,7 @@ use crate::mechanism::congestion::CongestionSection;
 use crate::mechanism::congestion::phases::{BackgroundLoad, PhaseResult, PhaseRunner};
 use crate::report::model::Report;
 use crate::run::interrupt::Interrupt;
-use crate::run::{RunSpec, ended};
+use crate::run::{RemainingTime, RunSpec, ended, notice};
 
 pub(crate) use flags::{ProgramFlags, Programs};
 pub(crate) use group::{ProgramGroup, ProgramRole as ProgramPart};
@@ -104,9 +103,12 @@ pub(crate) fn run(
     }
     let victim = programs.victim.as_deref().context("no command of a victim")?;
     let interrupt = Interrupt::listen()?;
-    let mut show = ProgramTest { programs, victim, test, order, venue, interrupt, cases: 0 };
+    let mut show =
+        ProgramTest { programs, victim, test, order, venue, interrupt, cases: 0, remaining: None };
     let mut found = Vec::new();
     let total = show.queues().len() * show.congestors().len();
+    let runs = 2 * total * (programs.pairs * show.draws()) as usize;
+    show.remaining = Some(RemainingTime::begin("run", vec![1.0; runs], None));
     for queue in show.queues() {
         if let ProgramVenue::Stage(stage) = &mut show.venue {
             stage.arm(&queue)?;
@@ -136,6 +138,8 @@ struct ProgramTest<'a, 'g, 'v> {
     interrupt: Interrupt,
     /// Begun so far.
     cases: u64,
+    /// Tells how long the runs of all pairs take.
+    remaining: Option<RemainingTime>,
 }
 
 /// What loads beside a run.
@@ -165,6 +169,13 @@ impl ProgramTest<'_, '_, '_> {
             .collect()
     }
 
+    fn draws(&self) -> u32 {
+        match &self.venue {
+            ProgramVenue::Here => 1,
+            ProgramVenue::Stage(_) => self.test.draws,
+        }
+    }
+
     fn case(
         &mut self,
         queue: &str,
@@ -172,12 +183,8 @@ impl ProgramTest<'_, '_, '_> {
         intensity: u32,
     ) -> Result<ProgramCaseResult> {
         self.cases += 1;
-        let draws = match &self.venue {
-            ProgramVenue::Here => 1,
-            ProgramVenue::Stage(_) => self.test.draws,
-        };
         let (mut slowdowns, mut runs, mut least) = (Vec::new(), [Vec::new(), Vec::new()], None);
-        for number in 0..draws {
+        for number in 0..self.draws() {
             let (pairs, share) = self.draw(queue, congestor, intensity, number)?;
             slowdowns.extend(pairs.slowdowns());
             for (all, company) in
@@ -203,7 +210,7 @@ impl ProgramTest<'_, '_, '_> {
             runs,
             verdict,
         };
-        self.show_progress(&rows::sentence(&found, self.programs.figure), "\n");
+        notice!("{}", rows::sentence(&found, self.programs.figure));
         Ok(found)
     }
 
@@ -262,7 +269,10 @@ impl ProgramTest<'_, '_, '_> {
         );
         let mut least: Option<f64> = None;
         while let Some(company) = pairs.next() {
-            self.announce(queue, congestor, pairs.count(), company);
+            let how = if company == NetworkSharing::Alone { "alone" } else { "beside" };
+            if let Some(remaining) = &self.remaining {
+                remaining.part(format!("{queue}, {how} {}", congestor.name()));
+            }
             let figure = match company {
                 NetworkSharing::Alone => self.alone(&mut victim)?,
                 NetworkSharing::Congestors => {
@@ -387,28 +397,6 @@ impl ProgramTest<'_, '_, '_> {
         let share =
             group_run.and_then(|group_run| load_share(&phase_result, &group_run, cell, grid));
         Ok((figure, share))
-    }
-
-    fn announce(
-        &self,
-        queue: &str,
-        congestor: CongestorKind,
-        pair: usize,
-        company: NetworkSharing,
-    ) {
-        if std::io::stderr().is_terminal() {
-            let company = if company == NetworkSharing::Alone { "alone" } else { "beside" };
-            let (of, with) = (self.programs.pairs, congestor.name());
-            eprint!("\r\x1b[K{queue}: pair {} of {of}, {company} {with} ...", pair + 1);
-        }
-    }
-
-    /// Replaces the line of progress, where there is one.
-    fn show_progress(&self, line: &str, end: &str) {
-        if std::io::stderr().is_terminal() {
-            eprint!("\r\x1b[K");
-        }
-        eprint!("{line}{end}");
     }
 }
 

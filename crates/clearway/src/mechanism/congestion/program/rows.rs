@@ -7,7 +7,7 @@ use super::super::names;
 use super::super::report::programs::{FIGURE, RATE};
 use super::{ProgramCaseResult, Programs};
 use crate::mechanism::congestion::CongestionSection;
-use crate::mechanism::congestion::judgement::{duration, outcome_word, rule};
+use crate::mechanism::congestion::judgement::{duration, next_steps, outcome_word, rule};
 use crate::report::model::{
     ExtendedReal, Figure, Labels, Parameter, ParameterOrigin, PartVerdict, Report, SurvivalCurve,
     Verdict, labels,
@@ -198,7 +198,8 @@ fn verdict(
         ),
     ];
     let parts = found.iter().map(part).collect();
-    Some(Verdict { outcome: outcome_word(outcome), sentence, reasons: Vec::new(), parts, rules })
+    let reasons = next_steps(found.iter().map(|it| &it.verdict));
+    Some(Verdict { outcome: outcome_word(outcome), sentence, reasons, parts, rules })
 }
 
 #[cfg(test)]

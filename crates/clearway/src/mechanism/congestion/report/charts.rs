@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::super::names;
-use super::{heat, tables};
+use super::{conclusion, heat, tables};
 use crate::report::html::drawing::{ALONG, figure, legend, pairs, sample};
 use crate::report::html::tables::number;
 use crate::report::html::{queue_class, section, text, title_of};
@@ -49,10 +49,30 @@ fn grouped<'a>(all: impl Iterator<Item = &'a Labels>) -> Vec<(Labels, Vec<usize>
     groups
 }
 
+/// Title, lead and caption of the curves of messages, and of runs of a program.
+const MESSAGES: [&str; 3] = [
+    "How long messages take",
+    "For every latency, the share of messages that took longer. Both scales are logarithmic: each step down is ten times rarer.",
+    "The further a solid line lies to the right of its dashed one, the more the queue costs; \
+     a line that stays level up to the right edge stands for messages that never came back.",
+];
+const RUNS: [&str; 3] = [
+    "How long runs of the program take",
+    "For every time, the share of runs that took longer. Both scales are logarithmic: each step down is ten times rarer.",
+    "The further a solid line lies to the right of its dashed one, the more congestors cost; \
+     a line that stays level up to the right edge stands for runs that did not end in their time.",
+];
+
 /// Draws survival curves: queues and phases over each other.
 pub(super) fn survival(report: &Report, queues: &[String]) -> String {
-    let caption = "The further a solid line lies to the right of its dashed one, the more the queue costs; \
-                   a line that stays level up to the right edge stands for messages that never came back.";
+    let is_of_program = |curve: &SurvivalCurve| {
+        let victim = curve.labels.get(labels::VICTIM).map(String::as_str);
+        victim == Some(conclusion::PROGRAM)
+    };
+    let [title, lead, caption] = match report.survival.iter().all(is_of_program) {
+        true => RUNS,
+        false => MESSAGES,
+    };
     let groups = grouped(report.survival.iter().map(|curve| &curve.labels));
     let one = |(group, items): &(Labels, Vec<usize>)| {
         let curves = items.iter().filter_map(|i| report.survival.get(*i));
@@ -60,12 +80,7 @@ pub(super) fn survival(report: &Report, queues: &[String]) -> String {
         chart("survival", items, &title_of(group), &legend, caption)
     };
     let body: String = groups.iter().map(one).collect();
-    section(
-        "survival",
-        "How long messages take",
-        "For every latency, the share of messages that took longer. Both scales are logarithmic: each step down is ten times rarer.",
-        &body,
-    )
+    section("survival", title, lead, &body)
 }
 
 /// Returns a sample of a curve's line, as the script draws it, and its name; lost messages are

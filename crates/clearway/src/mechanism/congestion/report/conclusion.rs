@@ -4,6 +4,9 @@ use super::super::names::{CIF, CLASS_SHARE, CLASS_SHARE_CONFIGURED, SLOWDOWN};
 use crate::report::model::{ExtendedReal, Figure, Labels, PartVerdict, Report, RunOutcome, labels};
 use crate::report::numerals::digits;
 
+/// What runs of commands are called in labels: the command, and the network as it is.
+pub(super) const PROGRAM: &str = "program";
+const AS_IS: &str = "as-is";
 /// The quantile that decides.
 const DECIDES: &str = "p99";
 /// The largest distance of a share from its promise, as a part of it, that is as promised.
@@ -15,23 +18,53 @@ pub(super) fn impact(report: &Report) -> Option<String> {
     let verdict = report.verdict.as_ref().filter(|it| it.outcome != RunOutcome::Invalid)?;
     let of = |outcome| verdict.parts.iter().filter(move |part| part.outcome == outcome);
     let worst = |outcome| {
-        let known = of(outcome).filter_map(|part| Some((part, factor(report, &part.labels)?)));
+        let known =
+            of(outcome).filter_map(|part| Some((part, factor(report, &part.labels)?.value)));
         known.max_by(|a, b| a.1.get().total_cmp(&b.1.get()))
     };
     let name = |part: &PartVerdict, key: &str| part.labels.get(key).cloned().unwrap_or_default();
     let queues = |part: &PartVerdict| match name(part, labels::QUEUE) {
-        queue if queue.is_empty() => String::new(),
+        queue if queue.is_empty() || queue == AS_IS => String::new(),
         queue => format!("With {queue} queues "),
+    };
+    let is_program = |part: &PartVerdict, key| name(part, key) == PROGRAM;
+    let congestors = |part: &PartVerdict| match name(part, labels::CONGESTOR) {
+        of if of == PROGRAM => "the congestor command".to_owned(),
+        congestor => congestor,
     };
     let Some((part, slowdown)) = worst(RunOutcome::Congested) else {
         let (part, slowdown) = worst(RunOutcome::Contained)?;
-        let (victim, congestor) = (name(part, labels::VICTIM), name(part, labels::CONGESTOR));
-        let sentence =
-            format!("{}{victim} stays fast beside {congestor}: {}", queues(part), times(slowdown));
+        let (queues, congestor) = (queues(part), congestors(part));
+        if is_program(part, labels::VICTIM) {
+            let times = digits(slowdown);
+            let sentence = format!(
+                "{queues}the program stays fast beside {congestor}: it takes {times} times as long"
+            );
+            return Some(capital(&sentence));
+        }
+        let (victim, times) = (name(part, labels::VICTIM), times(slowdown));
+        let limit = verdict.rules.iter().find(|rule| rule.name == "factor-max");
+        let high = factor(report, &part.labels).and_then(|it| it.high);
+        // The factor alone would not do.
+        let rests_on_frames = high.zip(limit).is_some_and(|(high, rule)| high > rule.limit);
+        let why = if rests_on_frames { ", less than full frames in service cost" } else { "" };
+        let sentence = format!("{queues}{victim} stays fast beside {congestor}: {times}{why}");
         return Some(capital(&sentence));
     };
-    let (victim, congestor) = (name(part, labels::VICTIM), name(part, labels::CONGESTOR));
-    let state = format!("{}{victim} is {} beside {congestor}", queues(part), times(slowdown));
+    let (queue, congestor) = (queues(part), congestors(part));
+    let state = match is_program(part, labels::VICTIM) {
+        true if slowdown.is_finite() => {
+            format!(
+                "{queue}the program takes {} times as long beside {congestor}",
+                digits(slowdown)
+            )
+        }
+        true => format!("{queue}the program does not end in its time beside {congestor}"),
+        false => {
+            let victim = name(part, labels::VICTIM);
+            format!("{queue}{victim} is {} beside {congestor}", times(slowdown))
+        }
+    };
     let suffers =
         |queue: &str| of(RunOutcome::Congested).any(|it| name(it, labels::QUEUE) == queue);
     let mut remedies = of(RunOutcome::Contained).map(|it| name(it, labels::QUEUE));
@@ -41,13 +74,13 @@ pub(super) fn impact(report: &Report) -> Option<String> {
 }
 
 /// Returns the factor by which the part of `part` became slower.
-fn factor(report: &Report, part: &Labels) -> Option<ExtendedReal> {
+fn factor<'a>(report: &'a Report, part: &Labels) -> Option<&'a Figure> {
     let is_of = |figure: &&Figure| {
         (figure.name == SLOWDOWN || figure.name == CIF)
             && figure.label(labels::QUANTILE).is_none_or(|quantile| quantile == DECIDES)
             && part.iter().all(|(key, value)| figure.label(key) == Some(value))
     };
-    report.figures.iter().find(is_of).map(|figure| figure.value)
+    report.figures.iter().find(is_of)
 }
 
 fn times(slowdown: ExtendedReal) -> String {
@@ -94,7 +127,7 @@ pub(super) fn shares(report: &Report) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::Verdict;
+    use crate::report::model::{Verdict, VerdictRule};
     use crate::report::sample;
 
     /// A judged run: each part with its queue, outcome and factor.
@@ -147,6 +180,44 @@ mod tests {
             Some("With strict queues ping stays fast beside incast: 1.02 times slower")
         );
         assert_eq!(concluded(Invalid, &both), None);
+    }
+
+    #[test]
+    fn impact__says_when_frames_in_service_and_not_the_factor_decide() {
+        let mut report = judged(RunOutcome::Contained, &[("strict", RunOutcome::Contained, 1.8)]);
+        for figure in &mut report.figures {
+            figure.high = Some(ExtendedReal::finite(2.1));
+        }
+        let limit = ExtendedReal::finite(1.5);
+        let [name, unit, sentence] = ["factor-max", "x", ""].map(str::to_owned);
+        let rules = vec![VerdictRule { name, limit, unit, sentence }];
+        report.verdict.as_mut().expect("judged").rules = rules;
+        assert_eq!(
+            impact(&report).as_deref(),
+            Some(
+                "With strict queues ping stays fast beside incast: 1.80 times slower, less than full frames in service cost"
+            )
+        );
+    }
+
+    #[test]
+    fn impact__of_a_program_is_no_message() {
+        let mut report = judged(RunOutcome::Contained, &[("as-is", RunOutcome::Contained, 0.93)]);
+        let part = &mut report.verdict.as_mut().expect("judged").parts[0];
+        for labels in [&mut part.labels]
+            .into_iter()
+            .chain(report.figures.iter_mut().map(|figure| &mut figure.labels))
+        {
+            for key in [labels::VICTIM, labels::CONGESTOR] {
+                labels.insert(key.to_owned(), PROGRAM.to_owned());
+            }
+        }
+        assert_eq!(
+            impact(&report).as_deref(),
+            Some(
+                "The program stays fast beside the congestor command: it takes 0.93 times as long"
+            )
+        );
     }
 
     #[test]

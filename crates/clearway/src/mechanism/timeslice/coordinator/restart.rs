@@ -16,6 +16,7 @@ use super::super::plan::TimeslicePlan;
 use super::super::run_progress::RunProgress;
 use super::super::scheduled_change::ScheduledAction;
 use super::TimesliceCoordinator;
+use crate::run::notice;
 use crate::run::venue::ProcessVenue;
 
 /// Refuses a plan in which a rank comes back whose process cannot be started again.
@@ -53,7 +54,7 @@ impl TimesliceCoordinator<'_> {
                 bail!("{}, started again: {sentence}", self.name(rank))
             }
             TimesliceResponse::Failed(sentence) => {
-                eprintln!("clearway: {}, which joins: {sentence}", self.name(rank));
+                notice!("clearway: {}, which joins: {sentence}", self.name(rank));
             }
             _ => {}
         }
@@ -92,7 +93,7 @@ impl TimesliceCoordinator<'_> {
             return Ok(false);
         }
         self.board.move_rank(rank, self.venue.processes().host(rank));
-        eprintln!("clearway: {name} is replaced by {}", self.name(rank));
+        notice!("clearway: {name} is replaced by {}", self.name(rank));
         self.assign_again(run_progress, count, rank, name)?;
         Ok(true)
     }

@@ -9,6 +9,7 @@ use crate::report::html::drawing::{
 use crate::report::html::tables::number;
 use crate::report::html::text;
 use crate::report::model::ExtendedReal;
+use crate::report::numerals::length_shown;
 
 /// Members that a picture of a way names.
 const MEMBERS_MAX: usize = 32;
@@ -172,7 +173,7 @@ pub(super) fn causes_of(run: &CastRun) -> Option<StackedBar> {
     let [bytes, loss, mode] =
         [super::BYTES, super::LOSS, MODE].map(|key| label(run, key).unwrap_or_default());
     (parts.iter().sum::<f64>() > 0.0 || symbols.repairs > 0).then(|| StackedBar {
-        name: format!("{bytes}, {}, {mode}", lost(loss)),
+        name: format!("{}, {}, {mode}", length_shown(bytes), lost(loss)),
         parts: parts.to_vec(),
         note: format!("again {}\u{202f}%", number(again)),
     })
