@@ -31,6 +31,8 @@ const CAST: u16 = 9465;
 const CHECKPOINT: u16 = 9466;
 /// Where the staging server listens.
 const SERVER_PORT: u16 = 27183;
+/// How far commands give way (nice(1)).
+const NICE: &str = "19";
 /// Bytes of the staging server's log.
 const LOG: &str = "512MiB";
 /// Bytes of the file that is cast again and again: what does not shrink when it is packed.
@@ -131,6 +133,13 @@ impl LabCommands {
         Ok(lines)
     }
 
+    /// Returns this program's command, which gives way on the processors.
+    fn command(&self) -> Command {
+        let mut command = Command::new("nice");
+        command.args(["-n", NICE]).arg(&self.program);
+        command
+    }
+
     /// Starts `command` on `host`; it ends with this.
     fn start(&mut self, lab: &Lab, host: Rank, mut command: Command) -> Result<&mut Child> {
         command.stdin(Stdio::null());
@@ -182,7 +191,7 @@ impl LabCommands {
         self.write("hosts", hosts.as_bytes(), 0o600)?;
         let [bin, hosts, out] = ["bin", "hosts", "timeslices"].map(|name| quoted(&self.path(name)));
         let line = format!(
-            "PATH={bin}:$PATH exec {} timeslice build --hostfile {hosts} --timeslices 100000000 --contribution 16KiB \
+            "PATH={bin}:$PATH exec nice -n {NICE} {} timeslice build --hostfile {hosts} --timeslices 100000000 --contribution 16KiB \
              --ring 512KiB --insecure --wire udp --metrics 127.0.0.1:{TIMESLICES} --out {out} --overwrite",
             quoted(&self.program)
         );
@@ -195,14 +204,14 @@ impl LabCommands {
         let mut targets = Vec::new();
         for host in receivers {
             let into = self.make(&format!("received-{}", host.0))?;
-            let mut command = Command::new(&self.program);
+            let mut command = self.command();
             command.args(["cast", "serve", "--key"]).arg(self.path("key")).arg("--into").arg(into);
             self.serve(lab, *host, command, "listening at")?;
             targets.push(address(lab, *host)?);
         }
         let [key, file] = ["key", "file"].map(|name| quoted(&self.path(name)));
         let line = format!(
-            "exec {} cast --exec 'while cat {file}; do :; done' --name stream --key {key} --to {} --metrics \
+            "exec nice -n {NICE} {} cast --exec 'while cat {file}; do :; done' --name stream --key {key} --to {} --metrics \
              127.0.0.1:{CAST}",
             quoted(&self.program),
             targets.join(",")
@@ -233,7 +242,7 @@ impl LabCommands {
         let mut lines = Vec::new();
         for client in clients {
             let directory = self.make(&format!("mount-{}", client.0))?;
-            let mut command = Command::new(&self.program);
+            let mut command = self.command();
             command.args(["mount", &server_address]).arg(&directory);
             command.arg("--key").arg(self.path("key"));
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -245,7 +254,7 @@ impl LabCommands {
             self.mounts.push(directory.clone());
             // Small files: closing one waits for what the server lacks of it, at the end too.
             let line = format!(
-                "n=0; while dd if=/dev/zero of={}/part.$n bs=1M count=2 oflag=direct 2>/dev/null; do \
+                "n=0; while nice -n {NICE} dd if=/dev/zero of={}/part.$n bs=1M count=2 oflag=direct 2>/dev/null; do \
                  n=$(( (n + 1) % 16 )); done; exit 1",
                 quoted(&directory)
             );
