@@ -253,12 +253,30 @@ impl Lab {
     /// [`LabError::Kernel`] with the step that failed.
     pub fn confine_multicast(&self) -> Result<(), LabError> {
         let is_host = |node: usize| node < self.plan.hosts.len();
+        self.keep_multicast(|port| !is_host(port.near.node) && !is_host(port.far.node))
+    }
+
+    /// Keeps multicast from all hosts that `receives` does not name, as switches do that listen to
+    /// IGMP.
+    ///
+    /// # Errors
+    /// [`LabError::Kernel`] with the step that failed.
+    pub fn multicast_only_to(&self, receives: &[Rank]) -> Result<(), LabError> {
+        let is_left_out = |node: usize| {
+            let host = self.plan.hosts.get(node);
+            host.is_some_and(|host| !receives.contains(&host.rank))
+        };
+        self.keep_multicast(|port| {
+            port.near.node >= self.plan.hosts.len() && is_left_out(port.far.node)
+        })
+    }
+
+    /// Lets the ports that `is_closed` chooses take no multicast.
+    fn keep_multicast(&self, is_closed: impl Fn(&LabPort<'_>) -> bool) -> Result<(), LabError> {
         for (node, space) in self.spaces.iter().enumerate() {
-            let trunks = self
-                .ports()
-                .filter(|port| port.near.node == node && !is_host(node) && !is_host(port.far.node));
+            let ports = self.ports().filter(|port| port.near.node == node && is_closed(port));
             let requests: Vec<NetlinkRequest> =
-                trunks.map(|port| link::keep_multicast_from(port.near.index)).collect();
+                ports.map(|port| link::keep_multicast_from(port.near.index)).collect();
             space.route().apply(&requests)?;
         }
         Ok(())

@@ -14,7 +14,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use crate::Case;
 use crate::traffic::{PORT, RATE, exchange, marked, own, socket, star, up};
 
-pub(crate) const CASES: [Case; 16] = [
+pub(crate) const CASES: [Case; 17] = [
     (
         "up__every_pair_of_every_topology_exchanges_packets",
         up__every_pair_of_every_topology_exchanges_packets,
@@ -54,6 +54,10 @@ pub(crate) const CASES: [Case; 16] = [
     (
         "multicast__reaches_every_host_of_two_switches",
         multicast__reaches_every_host_of_two_switches,
+    ),
+    (
+        "multicast_only_to__keeps_it_from_the_links_of_other_hosts",
+        multicast_only_to__keeps_it_from_the_links_of_other_hosts,
     ),
 ];
 
@@ -380,4 +384,21 @@ fn multicast__reaches_every_host_of_two_switches() {
     for member in members {
         assert_eq!(member.recv(&mut [0; 8]).unwrap(), 3);
     }
+}
+
+fn multicast_only_to__keeps_it_from_the_links_of_other_hosts() {
+    let lab = up("multicast-only", Topology::Star { hosts: 3, rate: RATE });
+    lab.multicast_only_to(&[Rank(0), Rank(1)]).unwrap();
+    let group = "239.77.0.1".parse().unwrap();
+    let [member, other] = [1, 2].map(|host| {
+        let socket = socket(&lab, host);
+        socket.join_multicast_v4(&group, &lab.hosts()[host as usize].address).unwrap();
+        socket
+    });
+    let sender = marked(&lab, 0, Class::Bulk);
+    sender.send_to(b"all", (group, PORT)).unwrap();
+    sender.send_to(b"alone", (lab.hosts()[2].address, PORT)).unwrap();
+    assert_eq!(member.recv(&mut [0; 8]).unwrap(), 3);
+    // Packets of one sender in one class keep their order: the first would have come before.
+    assert_eq!(other.recv(&mut [0; 8]).unwrap(), 5);
 }

@@ -201,6 +201,8 @@ impl LabCommands {
     /// Starts the receivers of the cast.
     fn cast(&mut self, lab: &Lab, roles: &HostRoles) -> Result<LoadLine> {
         let (root, receivers) = roles.members.split_first().context("a cast without members")?;
+        // On a switch that floods them, casts would fill the links of hosts that take no part.
+        lab.multicast_only_to(&roles.members)?;
         let mut targets = Vec::new();
         for host in receivers {
             let into = self.make(&format!("received-{}", host.0))?;
