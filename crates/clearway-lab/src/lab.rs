@@ -256,8 +256,7 @@ impl Lab {
         self.keep_multicast(|port| !is_host(port.near.node) && !is_host(port.far.node))
     }
 
-    /// Keeps multicast from all hosts that `receives` does not name, as switches do that listen to
-    /// IGMP.
+    /// Sends multicast to the hosts in `receives` only, as switches with IGMP snooping do.
     ///
     /// # Errors
     /// [`LabError::Kernel`] with the step that failed.
@@ -271,7 +270,7 @@ impl Lab {
         })
     }
 
-    /// Lets the ports that `is_closed` chooses take no multicast.
+    /// Stops multicast at the ports that `is_closed` selects.
     fn keep_multicast(&self, is_closed: impl Fn(&LabPort<'_>) -> bool) -> Result<(), LabError> {
         for (node, space) in self.spaces.iter().enumerate() {
             let ports = self.ports().filter(|port| port.near.node == node && is_closed(port));

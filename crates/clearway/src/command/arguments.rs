@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
 /// How much a command says on standard error.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct VerbosityFlags {
-    /// Print errors and results only: no notices, and not how long it takes.
+    /// Print errors and results only: no notices and no remaining time.
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     quiet: bool,
     /// Print each step of the work too.
@@ -74,8 +74,8 @@ pub(crate) enum Command {
     Bench(Box<BenchFlags>),
     /// Run GPCNeT's own tests and print its tables.
     ///
-    /// What GPCNeT does wrong is mended unless --as-published names it; figures printed elsewhere
-    /// are laid alongside with --beside.
+    /// What GPCNeT does wrong is mended unless --as-published names it; --beside compares with
+    /// the output of another run.
     Gpcnet(Box<GpcnetArguments>),
     /// Run a scenario file, or a shipped scenario by its name.
     Run {
@@ -340,7 +340,7 @@ pub(crate) struct BenchFlags {
     /// Draw N random assignments of hosts to roles [default: 1].
     #[arg(long, value_name = "N")]
     pub(crate) draws: Option<u32>,
-    /// Time measured with congestors, and as much without, with its unit [default: 4s; on a
+    /// Measure this long with congestors, and as long without, with its unit [default: 4s; on a
     /// machine, until victims have exchanged 4000 messages].
     #[arg(long, value_name = "TIME")]
     pub(crate) time: Option<Time>,

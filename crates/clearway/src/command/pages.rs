@@ -49,7 +49,7 @@ pub(super) const PAGES: &[CommandPage] = &[
         "",
         "0 done, verdict CONTAINED; 1 failed; 2 wrong usage; 3 verdict CONGESTED (or worse, for \
          diff; or an archive, tables, a policy or a log with faults, for msa check, qos check, qos \
-         verify, policy check and stage fsck; or a class that is not granted); 4 verdict INVALID; \
+         verify, policy check and stage fsck; or a class that is not granted; or the time of stage wait --limit is over); 4 verdict INVALID; \
          5 a permission is missing; 130 interrupted",
         &[
             ("clearway doctor", "What this machine can do"),
@@ -203,7 +203,7 @@ pub(super) const PAGES: &[CommandPage] = &[
         &[
             ("clearway stage wait /mnt/ck/step.7", "Until it survives a loss of power"),
             ("clearway stage wait --until stored /mnt/ck", "Until the store has everything"),
-            ("clearway stage wait --limit 10min /mnt/ck", "No longer than that"),
+            ("clearway stage wait --limit 10min /mnt/ck", "For at most ten minutes"),
         ],
     ),
     page("stage drain", &[("clearway stage drain /mnt/ck/step.7", "Before others of its class")]),

@@ -67,9 +67,9 @@ pub(crate) enum StageCommand {
     Stat(PathFlags),
     /// Wait until files are safe; a directory stands for everything below it.
     ///
-    /// With `--until stored` the command waits without limit, also while the store makes no
-    /// progress; then it prints a line on standard error. It fails for cancelled and unpublished
-    /// files.
+    /// With `--until stored` the command also waits while the store makes no progress, and then
+    /// prints a line on standard error. Only --limit ends the wait. It fails for cancelled and
+    /// unpublished files.
     Wait {
         /// Wait until the files survive a loss of power (logged), or also a loss of the log
         /// (stored).

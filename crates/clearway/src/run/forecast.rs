@@ -23,8 +23,8 @@ const SHORT: Duration = Duration::from_secs(5);
 const WATCHED: Duration = Duration::from_secs(1);
 /// Where nothing is planned, the part of all units from which on a time is inferred.
 const KNOWN_FROM: f64 = 0.01;
-/// A plan counts as much as this part of all units when they are done: what is short takes longer
-/// than planned, and says nothing of what is long.
+/// The weight of the plan, as a part of all units: short parts take longer than planned and must not
+/// decide the estimate of long ones.
 const TRUSTED: f64 = 0.1;
 /// How often a line is rewritten: as often as it can be read.
 const EVERY: Duration = Duration::from_millis(500);
@@ -160,7 +160,9 @@ impl Forecast {
         }
         self.written = Some(now);
         Some(match self.place {
-            ForecastPlace::Lines => ForecastText::Line(format!("takes about {}", words(whole))),
+            ForecastPlace::Lines => {
+                ForecastText::Line(format!("the run takes about {}", words(whole)))
+            }
             ForecastPlace::Terminal => ForecastText::Rewritten(self.line(left)),
         })
     }
@@ -252,7 +254,7 @@ mod tests {
     #[test]
     fn step__says_once_how_long_it_takes_where_nothing_is_rewritten() {
         let mut forecast = planned(ForecastPlace::Lines);
-        let line = ForecastText::Line("takes about 30 s".to_owned());
+        let line = ForecastText::Line("the run takes about 30 s".to_owned());
         assert_eq!(forecast.step(at(0.0)), Some(line));
         forecast.begin_part(at(9.0), "fifo".to_owned());
         assert_eq!(forecast.step(at(9.0)), None);

@@ -10,8 +10,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
 use super::complete::CompletedParts;
+use super::erase_line;
 use super::exit::Exit;
-use super::take_line_back;
 
 /// The user pressed Ctrl-C, or the system asked this process to end.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl EndAtOnce {
         let handle = signals.handle();
         let wait = move || {
             if signals.forever().next().is_some() {
-                take_line_back();
+                erase_line();
                 if let Err(error) = complete.keep() {
                     eprintln!("clearway: {error:#}");
                 }

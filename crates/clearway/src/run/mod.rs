@@ -49,7 +49,7 @@ use crate::scenario::{Scenario, SectionKind};
 pub(crate) use complete::CompletedParts;
 pub(crate) use print::{json_text, print};
 pub(crate) use remaining::{
-    RemainingTime, Verbosity, detail, notice, reached, say, set_verbosity, take_line_back,
+    RemainingTime, Verbosity, detail, erase_line, notice, reached, say, set_verbosity,
 };
 pub(crate) use summary::{begun, begun_without_scenario, ended};
 pub(crate) use venue_kind::VenueKind;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::take_line_back;
+use super::erase_line;
 
 /// Writes `value` as lines of JSON.
 ///
@@ -17,7 +17,7 @@ pub(crate) fn json_text(value: &(impl Serialize + ?Sized)) -> Result<String> {
 
 /// Prints `text`. A reader that closed its end has seen enough.
 pub(crate) fn print(text: &str) -> Result<()> {
-    take_line_back();
+    erase_line();
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot print"),

@@ -22,7 +22,7 @@ use super::forecast::{Forecast, ForecastPlace, ForecastText};
 
 /// How often the thread looks whether a line is due.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Takes back what stands in the line; what does not fit into it is cut off, not continued in the
+/// Erases the line; what does not fit into it is cut off, not continued in the
 /// next (ECMA-48, DECAWM).
 const LINE_BEGINS: &str = "\r\x1b[K\x1b[?7l";
 const LINE_ENDS: &str = "\x1b[?7h";
@@ -89,8 +89,8 @@ pub(crate) fn say(least: Verbosity, words: Arguments<'_>) {
     }
 }
 
-/// Takes back the line that is rewritten, before something else is written.
-pub(crate) fn take_line_back() {
+/// Erases the line that is rewritten, before something else is written.
+pub(crate) fn erase_line() {
     shown().take_back();
 }
 

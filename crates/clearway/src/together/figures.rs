@@ -160,7 +160,7 @@ fn transfers(run: &SharedRun, runs: &[SharedRun], windows: &Windows) -> Vec<Figu
         figures.push(figure(run, FAIRNESS, "1", fairness, shares.len() as u64, source));
     }
     if let Some(link) = &run.link {
-        let source = "bytes of all transfers on the fullest link over its rate";
+        let source = "bytes of all transfers on the fullest link over its rate, in a lab those of the application too";
         let line = figure(run, LINE_FRACTION, "1", link.fraction, 1, source);
         figures.push(line.with(LINK, link.name.as_str()));
     }
@@ -210,7 +210,7 @@ pub(super) mod tests {
                 load: loads.map(load).collect(),
                 ..PhaseRecord::default()
             });
-            for transfer in [Transfer::Queues, Transfer::Timeslices] {
+            for transfer in [Transfer::Puts, Transfer::Timeslices] {
                 run.carried(transfer, slice, if set.has(transfer) { rate } else { 0 });
             }
         }

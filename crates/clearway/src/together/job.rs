@@ -20,24 +20,24 @@ pub(super) struct JobRank<E: Engine> {
     out: Out<E::Event>,
     /// The world's number of the job's first rank.
     first: u32,
-    /// When its processes start, and when they are ended.
-    life: [LocalNs; 2],
+    /// When its processes start, and when they end.
+    lifetime: [LocalNs; 2],
     is_booted: bool,
-    /// What it gets when it starts.
+    /// The command that the engine gets at its start.
     begin: Option<E::Command>,
 }
 
 impl<E: Engine> JobRank<E> {
-    /// Creates the engine of a job whose first rank is `first`, which lives from `life[0]` until
-    /// `life[1]` and gets `begin` at its start.
+    /// Creates the engine of a job whose first rank is `first`, which lives from `lifetime[0]` until
+    /// `lifetime[1]` and gets `begin` at its start.
     pub(super) fn new(
         engine: E,
         first: u32,
-        life: [LocalNs; 2],
+        lifetime: [LocalNs; 2],
         begin: Option<E::Command>,
     ) -> Self {
         let out = Out::with_limit(EFFECTS);
-        Self { engine, out, first, life, is_booted: false, begin }
+        Self { engine, out, first, lifetime, is_booted: false, begin }
     }
 
     /// Returns the engine, to be asked what it did.
@@ -54,7 +54,7 @@ impl<E: Engine> JobRank<E> {
         out: &mut Out<V>,
         hear: &mut dyn FnMut(E::Event),
     ) -> More {
-        if now < self.life[0] || now >= self.life[1] {
+        if now < self.lifetime[0] || now >= self.lifetime[1] {
             return More::No;
         }
         let mut more = More::No;
@@ -82,8 +82,8 @@ impl<E: Engine> JobRank<E> {
 
     /// Returns when the engine wants to run.
     pub(super) fn deadline(&self) -> Option<LocalNs> {
-        let deadline = if self.is_booted { self.engine.deadline() } else { Some(self.life[0]) };
-        deadline.filter(|at| *at < self.life[1])
+        let deadline = if self.is_booted { self.engine.deadline() } else { Some(self.lifetime[0]) };
+        deadline.filter(|at| *at < self.lifetime[1])
     }
 
     fn step<V>(
@@ -202,9 +202,9 @@ mod tests {
     #[test]
     fn input__jobs_know_their_own_ranks_and_live_in_their_time() {
         let mut fabric = MemoryFabric::new(MemoryConfig::lossless(4));
-        let life = [LocalNs(1_000), LocalNs(50_000)];
+        let lifetime = [LocalNs(1_000), LocalNs(50_000)];
         let mut drivers = [0, 1, 2, 3].map(|rank| {
-            let job = JobRank::new(Greeter(Rank(rank % 2)), rank / 2 * 2, life, None);
+            let job = JobRank::new(Greeter(Rank(rank % 2)), rank / 2 * 2, lifetime, None);
             Driver::boot(Member(job, Vec::new()), LocalNs(0), 0)
         });
         let mut heard_before = 0;
@@ -214,7 +214,7 @@ mod tests {
             for (rank, driver) in (0..).map(Rank).zip(&mut drivers) {
                 let _ = driver.step(fabric.wire(rank), &mut |()| ());
             }
-            if now < life[0] {
+            if now < lifetime[0] {
                 heard_before += drivers.iter_mut().map(|it| it.engine_mut().1.len()).sum::<usize>();
             }
         }

@@ -65,8 +65,8 @@ pub(super) struct BusiestLink {
 }
 
 impl BusiestLink {
-    /// Returns what `port` carried of bulk; that of `load` is the application's too where it has no
-    /// lane of its own, and is far below a hundredth.
+    /// Returns the share of its rate that `port` carries for transfers. Where the application has no
+    /// lane of its own, its bytes count too: far below a hundredth.
     pub(super) fn new(port: &PortLoad, load: &PhaseLoad, machine: &SimMachine) -> Self {
         let urgent = |name: &String| {
             name.contains(Class::LowLatency.name()) && !name.contains(Class::Bulk.name())

@@ -30,12 +30,12 @@ impl Presenter for Together {
         let line =
             figures_named(report, LINE_FRACTION).find(|it| is(it, labels::QUEUE, classes))?;
         let transfers = match transfer_rows(report, &queues).len() {
-            1 => "a bulk transfer".to_owned(),
-            count => format!("{count} bulk transfers"),
+            1 => "a transfer".to_owned(),
+            count => format!("{count} transfers"),
         };
         Some(format!(
             "In one class ({one_class}) the application is {} times slower beside {transfers}; in classes ({classes}) {} \
-             times, with {:.0} % bulk on the fullest link",
+             times, while transfers use {:.0} % of the fullest link",
             digits(worst(one_class)?),
             digits(worst(classes)?),
             line.value.get() * 100.0
@@ -158,7 +158,7 @@ fn transfer_table(report: &Report) -> Vec<String> {
         let fairness = figures_named(report, FAIRNESS).find(|it| is(it, labels::QUEUE, queue));
         let fairness = fairness.map_or(String::new(), |it| digits(it.value));
         lines.push(format!(
-            "{queue}: {:.1} % bulk on the fullest link ({}); fairness {fairness}",
+            "{queue}: {:.1} % of transfers on the fullest link ({}); fairness {fairness}",
             line.value.get() * 100.0,
             word(line, LINK)
         ));
@@ -281,7 +281,7 @@ mod tests {
     fn conclusion__names_both_queues_and_the_slower_kind_of_application() {
         let sentence = Together.conclusion(&report()).expect("a conclusion");
         assert!(sentence.contains("(fifo) the application is 25.0 times slower"), "{sentence}");
-        assert!(sentence.contains("(strict) 1.20 times, with 95 % bulk"), "{sentence}");
+        assert!(sentence.contains("(strict) 1.20 times, while transfers use 95 %"), "{sentence}");
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! Assigns the hosts of a network to the application and to the bulk transfers.
 //!
 //! # Model
-//! Hosts are numbered as ranks are placed, on a machine at random. They form four quarters, and each
+//! A host has the number of its rank; on a machine ranks are placed at random. Hosts form four quarters, and each
 //! transfer has two of them, so that each host carries two transfers and the application:
 //! ```text
 //!    quarter            1         2         3         4
 //!    timeslices      inputs   builders
 //!    cast                      members   members
 //!    checkpoint                          clients   clients, some of them servers
-//!    queues            PEs                           PEs
-//!    application      all: half of the hosts ping each other, the others are of programs that do
-//!                     allreduce
+//!    puts              PEs                           PEs
+//!    application      all: half of the hosts ping each other, the others run programs that
+//!                     do allreduce
 //! ```
 
 use std::ops::Range;
@@ -26,7 +26,7 @@ const PROGRAM_MAX: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Transfer {
     /// Puts of an OpenSHMEM program.
-    Queues,
+    Puts,
     /// Timeslice building.
     Timeslices,
     /// A file to many hosts.
@@ -36,13 +36,12 @@ pub(super) enum Transfer {
 }
 
 impl Transfer {
-    pub(super) const ALL: [Self; 4] =
-        [Self::Queues, Self::Timeslices, Self::Cast, Self::Checkpoint];
+    pub(super) const ALL: [Self; 4] = [Self::Puts, Self::Timeslices, Self::Cast, Self::Checkpoint];
 
     /// Returns the name in reports.
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Self::Queues => "queues",
+            Self::Puts => "puts",
             Self::Timeslices => "timeslices",
             Self::Cast => "cast",
             Self::Checkpoint => "checkpoint",
@@ -52,7 +51,7 @@ impl Transfer {
     /// Returns the class that its mechanism asks for.
     pub(super) const fn class(self) -> Class {
         match self {
-            Self::Queues => Class::BestEffort,
+            Self::Puts => Class::BestEffort,
             Self::Timeslices | Self::Cast => Class::Bulk,
             Self::Checkpoint => Class::Scavenger,
         }

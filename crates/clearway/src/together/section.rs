@@ -28,7 +28,7 @@ pub(crate) struct TogetherSection {
     pub(super) put_window: u32,
     /// Hosts for each staging server, the server included.
     pub(super) staging_group: u32,
-    /// The grid of the records.
+    /// Length of a slice.
     pub(super) slice: Time,
     /// Time measured without transfers, half before and half after them.
     pub(super) isolated: Time,
@@ -40,6 +40,9 @@ pub(crate) struct TogetherSection {
 pub(super) const HOSTS_MIN: u32 = 8;
 /// The most hosts of a simulated machine: each has up to three ranks.
 const HOSTS_MAX: u32 = 4096;
+/// Keys that only simulated machines have.
+const OF_MACHINES: [&str; 5] =
+    ["contribution", "ring-contributions", "put", "put-window", "staging-group"];
 /// Slices measured with and without transfers on a machine, unless a scenario says otherwise.
 const SLICES: u64 = 20;
 
@@ -77,7 +80,16 @@ impl Section for TogetherSection {
     const NAME: &'static str = "together";
 
     fn apply_defaults(&mut self, fabric: &mut Fabric, given: &DeTable<'_>) -> Result<(), String> {
-        let Fabric::Machine(_) = fabric else { return Ok(()) };
+        let Fabric::Machine(_) = fabric else {
+            // Commands of a lab have sizes of their own.
+            let given = OF_MACHINES.iter().find(|key| is_given(given, Self::NAME, key));
+            return given.map_or(Ok(()), |key| {
+                Err(format!(
+                    "{key} is for a simulated machine: commands of a lab have sizes of their own; leave it out, or put [lab.together] \
+                     behind the table"
+                ))
+            });
+        };
         let missing = |key: &str| !is_given(given, Self::NAME, key);
         if missing("queues") {
             self.queues = fabric.queues()?.into_iter().take(2).collect();

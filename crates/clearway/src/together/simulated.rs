@@ -228,7 +228,7 @@ impl SharedPlan<'_> {
             return refused.map_or_else(|| Ok(SharedRank::Test(Box::new(test))), Err);
         }
         let ([timeslices, pes], life) = (self.first(), self.life());
-        let transfer = if rank < pes { Transfer::Timeslices } else { Transfer::Queues };
+        let transfer = if rank < pes { Transfer::Timeslices } else { Transfer::Puts };
         if !self.set.has(transfer) {
             return Ok(SharedRank::Absent);
         }
@@ -242,7 +242,9 @@ impl SharedPlan<'_> {
         let place = [rank - pes, self.roles.pes.len() as u32];
         let load = (transfer.class(), self.test.put_window);
         let pe = putter(wire, place, self.test.put, load, life[1]);
-        let pe = pe.context("the queues of OpenSHMEM do not run on this fabric")?;
+        let pe = pe.context(
+            "this fabric cannot carry OpenSHMEM puts; the preset of `clearway run together` can",
+        )?;
         Ok(SharedRank::Pe(Box::new(JobRank::new(pe, pes, life, None))))
     }
 }
@@ -261,7 +263,10 @@ pub(super) fn run(
     let started = Instant::now();
     let given = venue.machine()?;
     if !given.spec.holds_back() {
-        bail!("{} drops messages; a fabric with credits or pause frames works", given.spec.name);
+        bail!(
+            "the fabric {} drops messages, which [together] does not repeat; a fabric with credits or pause frames works",
+            given.spec.name
+        );
     }
     let (hosts, rate) = (given.hosts.len() as u32, given.host_rate());
     let roles = &HostRoles::new(hosts, test.staging_group, venue.key());
@@ -340,7 +345,7 @@ fn measure(
         let landed = landed(plan, world);
         if let Some(slice) = slice.checked_sub(1) {
             for ((transfer, now), before) in
-                [Transfer::Queues, Transfer::Timeslices].into_iter().zip(landed).zip(earlier)
+                [Transfer::Puts, Transfer::Timeslices].into_iter().zip(landed).zip(earlier)
             {
                 run.carried(transfer, slice, now - before);
             }

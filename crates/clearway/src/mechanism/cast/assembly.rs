@@ -596,8 +596,11 @@ impl Assembly {
 
     /// Returns how the files are.
     fn outcome(&mut self, removed: RemovedNames) -> ReceiverOutcome {
-        let files =
-            self.states.iter().filter(|state| matches!(state, EntryProgress::Done)).count() as u64;
+        let count_of = |is: fn(&EntryProgress) -> bool| {
+            self.states.iter().filter(|state| is(state)).count() as u64
+        };
+        let files = count_of(|state| matches!(state, EntryProgress::Done));
+        let unsent = count_of(|state| matches!(state, EntryProgress::Unsent));
         let failed = || {
             self.entries.iter().zip(&self.states).filter_map(|(entry, state)| match state {
                 EntryProgress::Failed(why) => Some((entry.path.text(), why.clone())),
@@ -611,6 +614,7 @@ impl Assembly {
             written: self.written,
             files,
             failed,
+            unsent,
             why,
             notes: std::mem::take(&mut self.target.notes),
             removed: count,

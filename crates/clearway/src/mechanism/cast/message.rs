@@ -187,7 +187,9 @@ pub(super) struct ReceiverOutcome {
     pub(super) files: u64,
     /// Entries that are not as they must be.
     pub(super) failed: u64,
-    /// Why, of some.
+    /// Those that the sender began and did not send.
+    pub(super) unsent: u64,
+    /// Why some failed.
     pub(super) why: Vec<(PathText, String)>,
     /// What else somebody should know, a sentence each.
     pub(super) notes: Vec<String>,
@@ -195,6 +197,13 @@ pub(super) struct ReceiverOutcome {
     pub(super) removed: u64,
     /// Those that would be, where nothing is changed.
     pub(super) extras: ExtraNames,
+}
+
+impl ReceiverOutcome {
+    /// Returns whether everything arrived and is as it must be.
+    pub(super) const fn is_complete(&self) -> bool {
+        self.failed == 0 && self.unsent == 0
+    }
 }
 
 /// Names at a receiver that the source does not have.

@@ -193,8 +193,9 @@ impl ReceiverFigures {
         match &*self.outcome.lock().unwrap_or_else(PoisonError::into_inner) {
             None => format!("broken off, {bytes}"),
             Some(_) if self.looks.load(Ordering::Relaxed) => "nothing changed, dry run".to_owned(),
-            Some(ReceiverOutcome { files, failed, removed, .. }) => {
-                let how = if *failed == 0 { "complete" } else { "incomplete" };
+            Some(outcome) => {
+                let how = if outcome.is_complete() { "complete" } else { "incomplete" };
+                let ReceiverOutcome { files, failed, removed, .. } = outcome;
                 format!("{how}, {bytes}, files {files}, removed {removed}, failed {failed}")
             }
         }
@@ -248,8 +249,8 @@ impl ServeMetrics {
             Some(outcome) => {
                 sums.files += outcome.files;
                 sums.files_failed += outcome.failed;
-                let is_complete = outcome.failed == 0;
-                *(if is_complete { &mut sums.complete } else { &mut sums.incomplete }) += 1;
+                *(if outcome.is_complete() { &mut sums.complete } else { &mut sums.incomplete }) +=
+                    1;
             }
             None => sums.broken += 1,
         }
@@ -297,19 +298,22 @@ mod tests {
     #[test]
     fn end__a_cast_counts_by_how_it_ended_and_its_bytes_stay() {
         let metrics = ServeMetrics::default();
-        let ends = [Some(0), Some(2), None];
-        for (bytes, failed) in (10..).zip(ends) {
+        // The third is of a sender that was interrupted.
+        let ends = [Some([0, 0]), Some([2, 0]), Some([0, 1]), None];
+        for (bytes, end) in (10..).zip(ends) {
             let figures = metrics.begin();
             figures.taken.store(bytes, Ordering::Relaxed);
-            if let Some(failed) = failed {
-                let outcome = ReceiverOutcome { files: 1, failed, ..ReceiverOutcome::default() };
+            if let Some([failed, unsent]) = end {
+                let outcome =
+                    ReceiverOutcome { files: 1, failed, unsent, ..ReceiverOutcome::default() };
                 figures.end(&outcome);
+                assert_eq!(figures.sentence().starts_with("complete"), failed + unsent == 0);
             }
             metrics.end(&figures);
         }
         let sums = metrics.lock();
-        assert_eq!((sums.complete, sums.incomplete, sums.broken), (1, 1, 1));
-        assert_eq!((sums.taken, sums.files, sums.files_failed), (33, 2, 2));
+        assert_eq!((sums.complete, sums.incomplete, sums.broken), (1, 2, 1));
+        assert_eq!((sums.taken, sums.files, sums.files_failed), (46, 3, 2));
         assert!(sums.active.is_empty());
     }
 }

@@ -58,7 +58,7 @@ pub(crate) struct GpcnetFlags {
     /// Run N rings for each measurement [default: 30].
     #[arg(long, value_name = "N")]
     pub(crate) rings: Option<u32>,
-    /// Time after which a test begins nothing new, with its unit [default: 10s].
+    /// Begin nothing new in a test after this time, with its unit [default: 10s].
     #[arg(long)]
     pub(crate) limit: Option<Time>,
 }

@@ -78,14 +78,14 @@ pub(super) struct ServePart {
 #[derive(Debug)]
 pub(super) struct StorageEngine {
     memory: RegionId,
-    server: Option<ServerSeat>,
-    client: Option<ClientSeat>,
+    server: Option<ServerEndpoint>,
+    client: Option<ClientEndpoint>,
     fault: Option<String>,
 }
 
 /// An engine of calls, and what it wrote in one step.
 #[derive(Debug)]
-struct CallSeat<E: Engine> {
+struct CallEndpoint<E: Engine> {
     engine: E,
     out: Out<E::Event>,
     wants_more: bool,
@@ -94,8 +94,8 @@ struct CallSeat<E: Engine> {
 }
 
 #[derive(Debug)]
-struct ServerSeat {
-    calls: CallSeat<CallServer>,
+struct ServerEndpoint {
+    calls: CallEndpoint<CallServer>,
     log: ServerLog,
     events: Vec<ServerCallEvent>,
 }
@@ -122,8 +122,8 @@ struct LogWrite {
 }
 
 #[derive(Debug)]
-struct ClientSeat {
-    calls: CallSeat<CallClient>,
+struct ClientEndpoint {
+    calls: CallEndpoint<CallClient>,
     to: Rank,
     begin: LocalNs,
     /// Bytes for which no call was made.
@@ -136,7 +136,7 @@ struct ClientSeat {
     events: Vec<CallEvent>,
 }
 
-impl<E: Engine> CallSeat<E> {
+impl<E: Engine> CallEndpoint<E> {
     fn new(engine: E, mark: u64) -> Self {
         Self { engine, out: Out::with_limit(EFFECTS), wants_more: false, mark }
     }
@@ -200,10 +200,10 @@ impl ServerLog {
     }
 }
 
-impl ClientSeat {
+impl ClientEndpoint {
     fn new(to: Rank, bytes: u64, begin: LocalNs, config: &CallConfig) -> Self {
         Self {
-            calls: CallSeat::new(CallClient::new(to, config), OF_CLIENT),
+            calls: CallEndpoint::new(CallClient::new(to, config), OF_CLIENT),
             to,
             begin,
             left: bytes,
@@ -255,7 +255,7 @@ impl ClientSeat {
     }
 }
 
-impl ServerSeat {
+impl ServerEndpoint {
     /// Takes calls that arrived into the log, and answers those that are there; returns the bytes of
     /// these.
     fn log(&mut self, now: LocalNs, memory: RegionId, out: &mut Out<()>) -> Result<u64, String> {
@@ -307,14 +307,14 @@ impl StorageEngine {
                 (Some(part), drain)
             }
         };
-        let server = server.zip(taking).map(|(part, frames)| ServerSeat {
-            calls: CallSeat::new(CallServer::new(rank, ranks, &config(frames)), 0),
+        let server = server.zip(taking).map(|(part, frames)| ServerEndpoint {
+            calls: CallEndpoint::new(CallServer::new(rank, ranks, &config(frames)), 0),
             log: ServerLog::new(part),
             events: Vec::new(),
         });
-        let client = client
-            .zip(giving)
-            .map(|((to, bytes, begin), frames)| ClientSeat::new(to, bytes, begin, &config(frames)));
+        let client = client.zip(giving).map(|((to, bytes, begin), frames)| {
+            ClientEndpoint::new(to, bytes, begin, &config(frames))
+        });
         Self { memory, server, client, fault: None }
     }
 
@@ -417,7 +417,7 @@ impl Engine for StorageEngine {
 
     fn deadline(&self) -> Option<LocalNs> {
         let logged = self.server.iter().flat_map(|seat| seat.log.under_way.front());
-        let client = self.client.as_ref().and_then(ClientSeat::deadline);
+        let client = self.client.as_ref().and_then(ClientEndpoint::deadline);
         logged.map(|(at, _)| *at).chain(client).min()
     }
 }

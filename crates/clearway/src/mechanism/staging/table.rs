@@ -136,7 +136,7 @@ fn overlapped(figures: &[Figure]) -> Option<String> {
     }
     let each = longest.iter().map(|(queue, times)| format!("{times:.3} times as long on {queue}"));
     let each = each.collect::<Vec<_>>().join(" and ");
-    (!longest.is_empty()).then(|| format!("beside the drain one runs {each}"))
+    (!longest.is_empty()).then(|| format!("beside the drain applications run at most {each}"))
 }
 
 /// Says what the last queue gives back of the longest messages.

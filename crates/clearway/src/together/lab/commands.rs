@@ -31,11 +31,11 @@ const CAST: u16 = 9465;
 const CHECKPOINT: u16 = 9466;
 /// Where the staging server listens.
 const SERVER_PORT: u16 = 27183;
-/// How far commands give way (nice(1)).
+/// The niceness of commands (nice(1)): the application gets processors first.
 const NICE: &str = "19";
 /// Bytes of the staging server's log.
 const LOG: &str = "512MiB";
-/// Bytes of the file that is cast again and again: what does not shrink when it is packed.
+/// Bytes of the file that is cast again and again; random, because casts compress.
 const CAST_FILE: usize = 16 << 20;
 /// How long a server may take until it says where it listens.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -44,7 +44,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) struct LabCommands {
     directory: PathBuf,
     program: PathBuf,
-    /// Processes that only hold their host's network, servers and receivers.
+    /// Servers, receivers, and processes that hold the network namespace of a host.
     servers: Vec<Child>,
     mounts: Vec<PathBuf>,
 }
@@ -60,7 +60,7 @@ impl Transfer {
     /// Returns the counter of what it carried; nothing where no command counts.
     pub(super) const fn counter(self) -> Option<ServedCounter> {
         let (port, name) = match self {
-            Self::Queues => return None,
+            Self::Puts => return None,
             Self::Timeslices => (TIMESLICES, "clearway_timeslice_landed_bytes_total"),
             Self::Cast => (CAST, "clearway_cast_received_bytes_total"),
             Self::Checkpoint => (CHECKPOINT, "clearway_staging_written_bytes_total"),
@@ -71,7 +71,7 @@ impl Transfer {
     /// Returns the host whose command counts.
     pub(super) fn counting_host(self, roles: &HostRoles) -> Option<Rank> {
         match self {
-            Self::Queues => None,
+            Self::Puts => None,
             Self::Timeslices => Some(Rank(roles.inputs.start)),
             Self::Cast => roles.members.first().copied(),
             Self::Checkpoint => roles.staging.first()?.first().copied(),
@@ -125,7 +125,7 @@ impl LabCommands {
         transfer: Transfer,
     ) -> Result<Vec<LoadLine>> {
         let lines = match transfer {
-            Transfer::Queues => Vec::new(),
+            Transfer::Puts => Vec::new(),
             Transfer::Timeslices => vec![self.timeslices(lab, roles)?],
             Transfer::Cast => vec![self.cast(lab, roles)?],
             Transfer::Checkpoint => self.checkpoint(lab, roles)?,
@@ -140,7 +140,7 @@ impl LabCommands {
         command
     }
 
-    /// Starts `command` on `host`; it ends with this.
+    /// Starts `command` on `host`; it ends when this value is dropped.
     fn start(&mut self, lab: &Lab, host: Rank, mut command: Command) -> Result<&mut Child> {
         command.stdin(Stdio::null());
         let name = command.get_program().display().to_string();
@@ -165,8 +165,8 @@ impl LabCommands {
         bail!("a server on host {host} does not listen: {last}")
     }
 
-    /// Prepares timeslice building: ranks are started as over ssh, by a program of that name that enters
-    /// hosts.
+    /// Prepares timeslice building. The script `bin/ssh` enters the network namespace of a host instead
+    /// of connecting to it.
     fn timeslices(&mut self, lab: &Lab, roles: &HostRoles) -> Result<LoadLine> {
         let ranks = || (roles.inputs.start..roles.builders.end).map(Rank);
         let (mut cases, mut hosts) = (String::new(), String::new());

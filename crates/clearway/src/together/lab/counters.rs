@@ -36,7 +36,7 @@ pub(super) struct ServedCounter {
 #[derive(Clone, Debug, Default)]
 pub(super) struct HostReading {
     pub(super) at: LocalNs,
-    /// Bytes that its link brought, and that left over it.
+    /// Bytes that its link received and sent.
     pub(super) link: [u64; 2],
     /// By the place of the counter; nothing where no command answers.
     pub(super) served: Vec<Option<u64>>,
@@ -87,7 +87,7 @@ fn read_until(stop: &AtomicBool, served: &[ServedCounter]) -> Vec<HostReading> {
     readings
 }
 
-/// Returns what the first link of this thread's host brought and took. proc_pid_net(5): the first and
+/// Returns the bytes that eth0 of this thread's host received and sent. proc_pid_net(5): the first and
 /// the ninth number of a line.
 fn link_bytes() -> Option<[u64; 2]> {
     let text = std::fs::read_to_string("/proc/thread-self/net/dev").ok()?;

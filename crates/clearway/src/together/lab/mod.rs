@@ -33,11 +33,12 @@ use crate::run::task::RankWait;
 
 /// Returns the transfers that this machine can run in a lab, and why it cannot run the others.
 pub(super) fn transfers() -> (Vec<Transfer>, Vec<String>) {
-    let mut left_out = vec!["the lab runs no OpenSHMEM program: queues were left out".to_owned()];
+    let mut left_out =
+        vec!["the lab runs no OpenSHMEM program: puts were left out; --on sim has them".to_owned()];
     let mut transfers = vec![Transfer::Timeslices, Transfer::Cast];
     match mount_refusal() {
         None => transfers.push(Transfer::Checkpoint),
-        Some(why) => left_out.push(format!("{why}: the checkpoint was left out")),
+        Some(why) => left_out.push(format!("the checkpoint was left out: {why}")),
     }
     (transfers, left_out)
 }
@@ -47,10 +48,10 @@ fn mount_refusal() -> Option<String> {
     // user_namespaces(7): only the machine's first user namespace maps all users to themselves.
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     if map.split_whitespace().ne(["0", "0", "4294967295"]) || !geteuid().is_root() {
-        return Some("only root mounts a staging server".to_owned());
+        return Some("only root can mount; run this as root of the machine".to_owned());
     }
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    device.err().map(|why| format!("/dev/fuse: {why}"))
+    device.err().map(|why| format!("/dev/fuse does not open ({why}); load the module fuse"))
 }
 
 /// Slices over which a drawn rate is a mean: a mount sends a call of 1 MiB in two of them.
@@ -80,7 +81,8 @@ pub(super) fn run(
     (queue, rate): (&str, BitsPerSec),
 ) -> Result<SharedRun> {
     let hosts = stage.hosts().len() as u32;
-    let roles = HostRoles::new(hosts, test.staging_group.max(hosts), key);
+    // One server: one for each few hosts would need more processors than a machine has.
+    let roles = HostRoles::new(hosts, hosts, key);
     let chosen: Vec<Transfer> = transfers.iter().copied().filter(|it| set.has(*it)).collect();
     let mut commands = LabCommands::new(key)?;
     let mut lines = Vec::new();
