@@ -6,7 +6,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
@@ -26,9 +26,13 @@ pub(super) fn give(lab: &KeptLab) -> Result<(), LabError> {
     let text = hosts_file(&lab.hosts, &fs::read_to_string(HOSTS).unwrap_or_default());
     let aside = std::env::temp_dir().join(format!(".clearway-hosts-{}", std::process::id()));
     let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o644).open(&aside);
+    let file = options.write(true).create_new(true).mode(0o600).open(&aside);
     let mounted = file
-        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            // All users of the host read it, whatever this one's mask is.
+            file.set_permissions(fs::Permissions::from_mode(0o644))
+        })
         .and_then(|()| cover(&aside).map_err(io::Error::from));
     // What is mounted stays without its name.
     let _ = fs::remove_file(&aside);

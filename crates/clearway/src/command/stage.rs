@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use clearway_fs::client::ControlClient;
 use clearway_fs::control::{
@@ -213,7 +213,10 @@ fn within(limit: Time, work: impl FnOnce() -> Result<()> + Send + 'static) -> Re
     thread::spawn(move || drop(done.send(work())));
     match outcome.recv_timeout(Duration::from_nanos(limit.0.0)) {
         Ok(outcome) => outcome.map(|()| Exit::Good),
-        Err(_) => {
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            bail!("the wait failed; this is a defect of the program")
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => {
             notice!("clearway: --limit {limit} is over, and not everything is safe");
             Ok(Exit::Findings)
         }

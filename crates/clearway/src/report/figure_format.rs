@@ -71,7 +71,7 @@ impl FigureFormat {
 fn row(figure: &Figure) -> String {
     let number = |number: Option<ExtendedReal>| number.map_or_else(String::new, plain);
     let labels: Vec<String> =
-        figure.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        figure.labels.iter().map(|(key, value)| format!("{key}={}", escaped(value))).collect();
     let cells = [
         quoted(&figure.name),
         plain(figure.value),
@@ -82,6 +82,11 @@ fn row(figure: &Figure) -> String {
         quoted(&labels.join(";")),
     ];
     cells.join(",") + "\n"
+}
+
+/// Writes a backslash before what would end a label.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace(';', "\\;").replace('=', "\\=")
 }
 
 fn plain(number: ExtendedReal) -> String {

@@ -16,7 +16,7 @@ pub(super) const APPLICATION_RATIO: &str = "together_application_p99_ratio";
 pub(super) const RATE: &str = "together_transfer_rate";
 /// The same beside the others over that alone; labels queue, transfer.
 pub(super) const RATE_SHARE: &str = "together_transfer_share";
-/// Bulk bytes on the fullest link over its rate; labels queue, link.
+/// Bytes of transfers on the fullest link over its rate; label queue.
 pub(super) const LINE_FRACTION: &str = "together_bulk_line_fraction";
 /// How evenly transfers keep their rate, as Jain's index of their shares; label queue.
 pub(super) const FAIRNESS: &str = "together_bulk_fairness";
@@ -24,7 +24,6 @@ pub(super) const FAIRNESS: &str = "together_bulk_fairness";
 pub(super) const APPLICATION_KIND: &str = "application";
 pub(super) const TRANSFER: &str = "transfer";
 pub(super) const COMPANY: &str = "company";
-pub(super) const LINK: &str = "link";
 /// Values of [`COMPANY`].
 pub(super) const ALONE: &str = "alone";
 pub(super) const ALL: &str = "all";
@@ -37,6 +36,8 @@ pub(super) struct SharedSeries {
     pub(super) step_ms: ExtendedReal,
     /// When transfers begin and end, in ms.
     pub(super) load_ms: [ExtendedReal; 2],
+    /// The fullest link, from where to where.
+    pub(super) link: String,
     /// p99 in us of each kind of application, by its name.
     pub(super) application: Vec<(String, Vec<Option<ExtendedReal>>)>,
     /// Bytes per second of each transfer, by its name.
@@ -59,6 +60,7 @@ pub(super) fn series(runs: &[SharedRun], windows: &Windows) -> TogetherSeries {
     let one = |run: &SharedRun| SharedSeries {
         queue: run.queue.clone(),
         step_ms: ms(1),
+        link: run.link.as_ref().map(|link| link.name.clone()).unwrap_or_default(),
         load_ms: [ms(windows.load.from), ms(windows.load.until)],
         application: Application::ALL
             .into_iter()
@@ -131,9 +133,14 @@ fn application(run: &SharedRun, windows: &Windows) -> Vec<Figure> {
         };
         figures.extend(of_phase(&isolated, labels::ISOLATED));
         figures.extend(of_phase(&congested, labels::CONGESTED));
+        if isolated.is_empty() || congested.is_empty() {
+            continue;
+        }
         let [alone, beside] = [&isolated, &congested].map(|it| quantile_us(it, Quantile::P99));
+        // Where messages were lost alone already, nothing can be said of the transfers.
+        let slowdown = if alone.is_finite() { beside / alone } else { f64::INFINITY };
         let source = "p99 beside all transfers over p99 before and after them";
-        let ratio = figure(run, APPLICATION_RATIO, "x", beside / alone, congested.count(), source);
+        let ratio = figure(run, APPLICATION_RATIO, "x", slowdown, congested.count(), source);
         figures.push(ratio.with(APPLICATION_KIND, kind.name()));
     }
     figures
@@ -161,8 +168,7 @@ fn transfers(run: &SharedRun, runs: &[SharedRun], windows: &Windows) -> Vec<Figu
     }
     if let Some(link) = &run.link {
         let source = "bytes of all transfers on the fullest link over its rate, in a lab those of the application too";
-        let line = figure(run, LINE_FRACTION, "1", link.fraction, 1, source);
-        figures.push(line.with(LINK, link.name.as_str()));
+        figures.push(figure(run, LINE_FRACTION, "1", link.fraction, 1, source));
     }
     figures
 }

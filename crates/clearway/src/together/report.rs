@@ -3,7 +3,7 @@
 use super::Together;
 use super::figures::{
     ALL, ALONE, APPLICATION, APPLICATION_KIND, APPLICATION_RATIO, COMPANY, FAIRNESS, LINE_FRACTION,
-    LINK, RATE, RATE_SHARE, SharedSeries, TRANSFER, TogetherSeries,
+    RATE, SharedSeries, TRANSFER, TogetherSeries,
 };
 use crate::report::html::drawing::{
     ALONG, Chart, HALF, colour, decades, figure, legend, linear, pairs, sample, tick, time_tick,
@@ -12,7 +12,7 @@ use crate::report::html::tables::{cell, head, table};
 use crate::report::html::{section, text};
 use crate::report::model::{Figure, Report, labels};
 use crate::report::numerals::digits;
-use crate::report::present::{Presenter, WorseDirection};
+use crate::report::present::Presenter;
 
 impl Presenter for Together {
     fn check(&self, report: &Report) -> Result<(), String> {
@@ -49,14 +49,6 @@ impl Presenter for Together {
     fn sections(&self, report: &Report, _queues: &[String]) -> String {
         let Some(series) = report.part::<TogetherSeries>() else { return String::new() };
         page(&series, &transfers_on_page(report))
-    }
-
-    fn worsens(&self, figure: &Figure, _report: &Report) -> Option<WorseDirection> {
-        match figure.name.as_str() {
-            APPLICATION_RATIO => Some(WorseDirection::Up),
-            LINE_FRACTION | RATE_SHARE => Some(WorseDirection::Down),
-            _ => None,
-        }
     }
 }
 
@@ -153,6 +145,11 @@ fn transfer_table(report: &Report) -> Vec<String> {
         lines.push(line("transfer", "alone", &queues));
     }
     lines.extend(rows.iter().map(|row| line(&row.transfer, &row.alone, &row.beside)));
+    let series = report.part::<TogetherSeries>().unwrap_or_default();
+    let link_of = |queue: &str| {
+        let run = series.runs.iter().find(|run| run.queue == queue);
+        run.map_or(String::new(), |run| run.link.clone())
+    };
     for line in figures_named(report, LINE_FRACTION) {
         let queue = word(line, labels::QUEUE);
         let fairness = figures_named(report, FAIRNESS).find(|it| is(it, labels::QUEUE, queue));
@@ -160,7 +157,7 @@ fn transfer_table(report: &Report) -> Vec<String> {
         lines.push(format!(
             "{queue}: {:.1} % of transfers on the fullest link ({}); fairness {fairness}",
             line.value.get() * 100.0,
-            word(line, LINK)
+            link_of(queue)
         ));
     }
     lines

@@ -68,7 +68,8 @@ fn compare__a_killed_rank_is_back_under_every_schedule() {
         return;
     }
     assert!(output.status.success(), "{said}");
-    let figures: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    let output: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let figures = output["figures"].as_array().expect("figures");
     for name in ["timeslices_lost", "timeslices_duplicated"] {
         let found = figures.iter().filter(|figure| figure["name"] == name);
         let values: Vec<_> = found.map(|figure| figure["value"].as_f64()).collect();

@@ -263,7 +263,7 @@ impl CaseMaker<'_> {
             .into();
         let rates = self.storage(100);
         let clients = writing.len() as u64 / u64::from(self.places.servers);
-        let room = Bytes((clients * self.test.checkpoint.0 / 4).max(1 << 20));
+        let room = Bytes((clients * self.test.checkpoint.0 / 4).max(1 << 20)).min(rates.room);
         let what = format!("{}, small log", stored_at(rates));
         cases.push(case(what, StorageRates { room, ..rates }, &[NoiseKind::Staged]));
         cases
@@ -297,7 +297,7 @@ impl CaseMaker<'_> {
 
 /// Returns what a checkpoint with this store is called.
 fn stored_at(rates: StorageRates) -> String {
-    format!("{} MB/s", rates.store.0 / 8_000_000)
+    format!("{} MB/s", rates.store.0 as f64 / 8e6)
 }
 
 /// Returns `cases` for each lane of the low table: with the writers on it and the application on its

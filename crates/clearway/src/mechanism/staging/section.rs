@@ -191,6 +191,14 @@ impl Section for StagingSection {
             within("servers", self.servers, 1, nodes.saturating_sub(self.ranks + 1))?;
             within("checkpoint", self.checkpoint, CHECKPOINT[0], CHECKPOINT[1])?;
             within("log", self.log, CHECKPOINT[0], Bytes(1 << 50))?;
+            let group = u64::from(nodes.div_ceil(self.servers)).saturating_mul(self.checkpoint.0);
+            if self.tests.contains(&StagingTest::Overlap) && self.log.0 < group {
+                return Err(format!(
+                    "log is {}; `overlap` needs room for what the clients of a server write, {}",
+                    self.log,
+                    Bytes(group)
+                ));
+            }
             let rates = [("store-rate", self.store_rate), ("log-rate", self.log_rate)];
             for (key, rate) in rates {
                 within(key, rate, BitsPerSec::mega(8), BitsPerSec::mega(1_000_000))?;

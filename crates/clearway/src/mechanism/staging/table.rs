@@ -107,8 +107,8 @@ fn checkpoints(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Says what part of the time without servers a checkpoint blocks its application with them: the
-/// middle one of the store's rates.
+/// Says how many times longer a checkpoint blocks its application without servers, at the middle one
+/// of the ratios.
 fn blocked(figures: &[Figure]) -> Option<String> {
     let small_first = |a: &&Figure, b: &&Figure| a.value.get().total_cmp(&b.value.get());
     let mut ratios: Vec<&Figure> =
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(
             conclusion(&figures).as_deref(),
             Some(
-                "A checkpoint blocks its application 19.0 times longer without servers at 300 MB/s of the store; beside the drain one runs 1.040 times as long on shared and 1.000 times as long on lanes"
+                "A checkpoint blocks its application 19.0 times longer without servers at 300 MB/s of the store; beside the drain applications run at most 1.040 times as long on shared and 1.000 times as long on lanes"
             )
         );
         assert_eq!(conclusion(&[]), None);

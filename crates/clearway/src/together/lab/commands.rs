@@ -6,21 +6,28 @@
 //! congestor commands are.
 //!
 //! # Invariants
-//! I1. A mount is gone before its server is.
-//! I2. All files lie below one directory, which is removed at the end.
+//! I1. A mount is gone before its server is, also when a terminal interrupts: servers have process
+//!     groups of their own.
+//! I2. All files lie below one directory of the user's, which is removed at the end.
+//! I3. When this process is killed, servers end, and the next run removes what it left.
 
-use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clearway_lab::Lab;
 use clearway_proto::base::{RandomKey, Rank};
+use clearway_runtime::clock;
+use nix::mount::{MntFlags, umount2};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, geteuid};
 
 use super::super::roles::{HostRoles, Transfer};
 use super::counters::ServedCounter;
@@ -39,6 +46,15 @@ const LOG: &str = "512MiB";
 const CAST_FILE: usize = 16 << 20;
 /// How long a server may take until it says where it listens.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a mount may take to end, whose server is there.
+const UNMOUNTED_WITHIN: Duration = Duration::from_secs(20);
+/// How often an end is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The names of directories begin so, before the process and a number.
+const DIRECTORY: &str = "clearway-together-";
+/// Runs a command until this process closes its standard input, however it ends.
+const UNTIL_CLOSED: &str =
+    "\"$@\" </dev/null & process=$!; cat >/dev/null; kill $process; wait $process";
 
 /// The commands of one run.
 pub(super) struct LabCommands {
@@ -82,9 +98,13 @@ impl Transfer {
 impl LabCommands {
     /// Makes a directory for the files of commands below that of temporary files.
     pub(super) fn new(key: RandomKey) -> Result<Self> {
-        let name = format!("clearway-together-{}", std::process::id());
+        remove_leftovers();
+        let name = format!("{DIRECTORY}{}-{:x}", std::process::id(), clock::now().0);
         let directory = std::env::temp_dir().join(name);
-        fs::create_dir_all(&directory)
+        // Commands run what lies here: nobody else may have made it.
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&directory)
             .with_context(|| format!("{} cannot be made", directory.display()))?;
         let program = std::env::current_exe().context("the path of this program")?;
         let this = Self { directory, program, servers: Vec::new(), mounts: Vec::new() };
@@ -103,8 +123,8 @@ impl LabCommands {
 
     fn write(&self, name: &str, contents: &[u8], mode: u32) -> Result<()> {
         let path = self.path(name);
-        let written = fs::write(&path, contents)
-            .and_then(|()| fs::set_permissions(&path, Permissions::from_mode(mode)));
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);
+        let written = file.and_then(|mut file| file.write_all(contents));
         written.with_context(|| format!("{} cannot be written", path.display()))
     }
 
@@ -141,17 +161,19 @@ impl LabCommands {
     }
 
     /// Starts `command` on `host`; it ends when this value is dropped.
-    fn start(&mut self, lab: &Lab, host: Rank, mut command: Command) -> Result<&mut Child> {
-        command.stdin(Stdio::null());
+    fn start(&mut self, lab: &Lab, host: Rank, command: &Command) -> Result<&mut Child> {
         let name = command.get_program().display().to_string();
-        let child = lab.spawn(host, command);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", UNTIL_CLOSED, "sh"]).arg(command.get_program());
+        shell.args(command.get_args()).stdin(Stdio::piped()).stdout(Stdio::null());
+        shell.stderr(Stdio::piped()).process_group(0);
+        let child = lab.spawn(host, shell);
         self.servers.push(child.with_context(|| format!("{name} cannot start on host {host}"))?);
         self.servers.last_mut().context("a process that was just started")
     }
 
     /// Starts `command`, a server of this program, and waits until it says that it `listens`.
-    fn serve(&mut self, lab: &Lab, host: Rank, mut command: Command, listens: &str) -> Result<()> {
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
+    fn serve(&mut self, lab: &Lab, host: Rank, command: &Command, listens: &str) -> Result<()> {
         let child = self.start(lab, host, command)?;
         let output = child.stderr.take().context("a server without output")?;
         let lines = forwarded(BufReader::new(output));
@@ -174,7 +196,7 @@ impl LabCommands {
             let name = host_name(lab, rank)?;
             let mut holder = Command::new("sleep");
             holder.arg("infinity");
-            let process = self.start(lab, rank, holder)?.id();
+            let process = self.start(lab, rank, &holder)?.id();
             cases += &format!("{name}) process={process};;\n");
             hosts += &format!("{name}\n");
         }
@@ -208,12 +230,13 @@ impl LabCommands {
             let into = self.make(&format!("received-{}", host.0))?;
             let mut command = self.command();
             command.args(["cast", "serve", "--key"]).arg(self.path("key")).arg("--into").arg(into);
-            self.serve(lab, *host, command, "listening at")?;
+            self.serve(lab, *host, &command, "listening at")?;
             targets.push(address(lab, *host)?);
         }
         let [key, file] = ["key", "file"].map(|name| quoted(&self.path(name)));
+        let stream = word(&format!("while cat {file}; do :; done"));
         let line = format!(
-            "exec nice -n {NICE} {} cast --exec 'while cat {file}; do :; done' --name stream --key {key} --to {} --metrics \
+            "exec nice -n {NICE} {} cast --exec {stream} --name stream --key {key} --to {} --metrics \
              127.0.0.1:{CAST}",
             quoted(&self.program),
             targets.join(",")
@@ -240,7 +263,7 @@ impl LabCommands {
         command.args(["--metrics", &format!("127.0.0.1:{CHECKPOINT}")]);
         command.arg("--data").arg(log).arg("--backing").arg(store);
         command.arg("--key").arg(self.path("key"));
-        self.serve(lab, *server, command, " at ")?;
+        self.serve(lab, *server, &command, " at ")?;
         let mut lines = Vec::new();
         for client in clients {
             let directory = self.make(&format!("mount-{}", client.0))?;
@@ -248,6 +271,7 @@ impl LabCommands {
             command.args(["mount", &server_address]).arg(&directory);
             command.arg("--key").arg(self.path("key"));
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.process_group(0);
             let mounting = lab.spawn(*client, command).context("clearway mount cannot start")?;
             let output = mounting.wait_with_output().context("clearway mount")?;
             if !output.status.success() {
@@ -269,12 +293,16 @@ impl LabCommands {
     fn end(&mut self) {
         for mount in self.mounts.drain(..) {
             let mut command = Command::new(&self.program);
-            command.arg("umount").arg(mount);
+            command.arg("umount").arg(&mount).process_group(0);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            let _ = command.status();
+            let ended = command.spawn().map(|mut unmounting| has_ended(&mut unmounting));
+            if !matches!(ended, Ok(true)) {
+                // Its process ends with the lab.
+                let _ = umount2(&mount, MntFlags::MNT_DETACH);
+            }
         }
         for mut server in self.servers.drain(..) {
-            let _ = server.kill();
+            let _ = killpg(Pid::from_raw(server.id().cast_signed()), Signal::SIGKILL);
             let _ = server.wait();
         }
     }
@@ -284,6 +312,41 @@ impl Drop for LabCommands {
     fn drop(&mut self) {
         self.end();
         let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Waits for `process`, and ends it when it takes too long; whether it ended by itself.
+fn has_ended(process: &mut Child) -> bool {
+    let until = Instant::now() + UNMOUNTED_WITHIN;
+    while Instant::now() < until {
+        if matches!(process.try_wait(), Ok(Some(_)) | Err(_)) {
+            return true;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    // It may wait in the kernel for the mount, and cannot be waited for.
+    let _ = process.kill();
+    false
+}
+
+/// Removes what runs of this user left that were killed.
+fn remove_leftovers() {
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let of_run = name.to_str().and_then(|name| name.strip_prefix(DIRECTORY));
+        let process = of_run.and_then(|rest| rest.split('-').next()).filter(|it| !it.is_empty());
+        let is_own = entry.metadata().is_ok_and(|it| it.is_dir() && it.uid() == geteuid().as_raw());
+        let is_gone = |process: &str| !Path::new("/proc").join(process).exists();
+        if !is_own || !process.is_some_and(is_gone) {
+            continue;
+        }
+        for mount in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
+            if mount.file_name().as_encoded_bytes().starts_with(b"mount-") {
+                let _ = umount2(&mount.path(), MntFlags::MNT_DETACH);
+            }
+        }
+        let _ = fs::remove_dir_all(entry.path());
     }
 }
 
@@ -310,5 +373,10 @@ fn address(lab: &Lab, host: Rank) -> Result<String> {
 
 /// Returns `path` as a word of a line for the shell.
 fn quoted(path: &Path) -> String {
-    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
+    word(&path.display().to_string())
+}
+
+/// Returns `text` as one word of a line for the shell.
+fn word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
