@@ -134,7 +134,7 @@ impl SharedPlan<'_> {
         LEAD + self.windows.length() + self.windows.grid.drain.times(2)
     }
 
-    fn life(&self) -> [LocalNs; 2] {
+    fn lifetime(&self) -> [LocalNs; 2] {
         self.load().map(|at| BEGIN + at)
     }
 
@@ -227,7 +227,7 @@ impl SharedPlan<'_> {
             let (test, refused) = test_rank(machine, wire, key, order);
             return refused.map_or_else(|| Ok(SharedRank::Test(Box::new(test))), Err);
         }
-        let ([timeslices, pes], life) = (self.first(), self.life());
+        let ([timeslices, pes], lifetime) = (self.first(), self.lifetime());
         let transfer = if rank < pes { Transfer::Timeslices } else { Transfer::Puts };
         if !self.set.has(transfer) {
             return Ok(SharedRank::Absent);
@@ -236,16 +236,16 @@ impl SharedPlan<'_> {
             let node = self.timeslices(wire, rank - timeslices)?;
             let is_input = rank - timeslices < self.roles.inputs.len() as u32;
             let begin = is_input.then_some(TimesliceCommand::Begin);
-            let job = JobRank::new(node, timeslices, life, begin);
+            let job = JobRank::new(node, timeslices, lifetime, begin);
             return Ok(SharedRank::Timeslices(Box::new(CountedTimeslices { job, bytes: 0 })));
         }
         let place = [rank - pes, self.roles.pes.len() as u32];
         let load = (transfer.class(), self.test.put_window);
-        let pe = putter(wire, place, self.test.put, load, life[1]);
+        let pe = putter(wire, place, self.test.put, load, lifetime[1]);
         let pe = pe.context(
             "this fabric cannot carry OpenSHMEM puts; the preset of `clearway run together` can",
         )?;
-        Ok(SharedRank::Pe(Box::new(JobRank::new(pe, pes, life, None))))
+        Ok(SharedRank::Pe(Box::new(JobRank::new(pe, pes, lifetime, None))))
     }
 }
 
@@ -278,14 +278,7 @@ pub(super) fn run(
     let [first, last] = &readings;
     let load = venue.keep(&what, [first, last])?;
     run.link = load.busiest.first().map(|port| BusiestLink::new(port, &load, &machine));
-    venue.digests.push(format!("{:032x}", world.digest()));
-    let totals = world.network().carrier().totals();
-    let spent = &mut venue.spent;
-    spent.wall += started.elapsed();
-    spent.simulated = spent.simulated + plan.length();
-    spent.events += totals.events;
-    spent.packets += totals.packets;
-    spent.steps += world.steps();
+    venue.count(&world, plan.length(), started);
     Ok(run)
 }
 

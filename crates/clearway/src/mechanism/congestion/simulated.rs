@@ -191,7 +191,8 @@ impl SimulatedPhases {
         if let (Some(first), Some(last)) = (readings.first(), readings.last()) {
             venue.keep(&plan.what, [first, last])?;
         }
-        venue.digests.push(format!("{:032x}", world.digest()));
+        // A repeated run may end here, and its digest is asked for.
+        venue.count(&world, whole, started);
         let totals = world.network().carrier().totals();
         if let Some(watch) = &mut self.watch {
             watch.end(number, world.network().carrier())?;
@@ -200,12 +201,6 @@ impl SimulatedPhases {
                 world.network().carrier().slowest().iter().take(slowest::KEPT).copied().collect();
             self.ranked.insert(number, PhaseTrace { slowest, events: totals.events });
         }
-        let spent = &mut venue.spent;
-        spent.wall += started.elapsed();
-        spent.simulated = spent.simulated + whole;
-        spent.events += totals.events;
-        spent.packets += totals.packets;
-        spent.steps += world.steps();
         let records: Option<Vec<_>> = records.into_iter().collect();
         let records = records
             .context("a simulated rank did not end its phase; this is a defect of the program")?;

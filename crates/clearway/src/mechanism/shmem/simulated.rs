@@ -203,16 +203,7 @@ fn phase(
     if !(added..=added + u64::from(pes)).contains(&done) {
         bail!("{added} fetch-and-adds ended and {done} were done; this is a defect of the program");
     }
-    let digest = world.digest();
-    let totals = world.network().carrier().totals();
-    let steps = world.steps();
-    venue.digests.push(format!("{digest:032x}"));
-    let spent = &mut venue.spent;
-    spent.wall += started.elapsed();
-    spent.simulated = spent.simulated + whole;
-    spent.events += totals.events;
-    spent.packets += totals.packets;
-    spent.steps += steps;
+    venue.count(&world, whole, started);
     Ok(seen)
 }
 

@@ -230,15 +230,7 @@ fn world(
         whole(&mut world, ranks, &named)?;
     let measured = Nanos((until.0 / 1000).saturating_sub(test.warm_up.0.0).max(1));
     let written = (requests * test.request.0) as f64 / measured.as_secs_f64();
-    let (digest, totals, steps) =
-        (world.digest(), world.network().carrier().totals(), world.steps());
-    venue.digests.push(format!("{digest:032x}"));
-    let spent = &mut venue.spent;
-    spent.wall += started.elapsed();
-    spent.simulated = spent.simulated + Nanos(until.0 / 1000);
-    spent.events += totals.events;
-    spent.packets += totals.packets;
-    spent.steps += steps;
+    venue.count(&world, Nanos(until.0 / 1000), started);
     let (queue, case) = (queue.to_owned(), case.clone());
     let mean = sum as f64 / iterations.count().max(1) as f64;
     Ok(StagingResult { queue, case, noise, iterations, mean, written, blocked })

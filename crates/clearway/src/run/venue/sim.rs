@@ -5,12 +5,15 @@
 //! a fabric at rest, so that no world inherits packets of an earlier one. All ranks read one clock,
 //! the simulator's: one-way times are exact.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, Nanos, RandomKey};
+use clearway_proto::wire::Engine;
 use clearway_sim::Picos;
+use clearway_sim::fabric;
 use clearway_sim::spec::{FabricSpec, LinkRole};
+use clearway_sim::world::World;
 
 use super::{
     ClockAgreement, CongestionReach, HostNoise, LaunchSpec, SimMachine, Venue, VenueFacts,
@@ -33,7 +36,7 @@ pub(crate) struct SimVenue {
     /// The queue under test, and the machine with it.
     armed: Option<(String, SimMachine)>,
     /// What the simulation cost so far.
-    pub(crate) spent: SimulationCost,
+    spent: SimulationCost,
     /// What the ports did, by queue.
     loads: Vec<PhaseLoad>,
     /// What each world did.
@@ -97,6 +100,24 @@ impl SimVenue {
         let (_, machine) =
             self.armed.as_ref().context("no queue was armed; this is a defect of the program")?;
         Ok(machine)
+    }
+
+    /// Counts `world`, which was begun at `started` and has come to `simulated`: what it did, and what
+    /// that cost.
+    pub(crate) fn count<E: Engine>(
+        &mut self,
+        world: &World<E, fabric::Fabric>,
+        simulated: Nanos,
+        started: Instant,
+    ) {
+        self.digests.push(format!("{:032x}", world.digest()));
+        let totals = world.network().carrier().totals();
+        let spent = &mut self.spent;
+        spent.wall += started.elapsed();
+        spent.simulated = spent.simulated + simulated;
+        spent.events += totals.events;
+        spent.packets += totals.packets;
+        spent.steps += world.steps();
     }
 
     /// Returns the key of everything random here.
