@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clearway_lab::Lab;
 use clearway_proto::base::{RandomKey, Rank};
-use clearway_runtime::clock;
+use clearway_runtime::{clock, launch};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, geteuid};
@@ -234,7 +234,7 @@ impl LabCommands {
             targets.push(address(lab, *host)?);
         }
         let [key, file] = ["key", "file"].map(|name| quoted(&self.path(name)));
-        let stream = word(&format!("while cat {file}; do :; done"));
+        let stream = launch::quoted(&format!("while cat {file}; do :; done"));
         let line = format!(
             "exec nice -n {NICE} {} cast --exec {stream} --name stream --key {key} --to {} --metrics \
              127.0.0.1:{CAST}",
@@ -250,6 +250,7 @@ impl LabCommands {
         let (server, clients) = group.split_first().context("a checkpoint without a server")?;
         let [log, store] = [self.make("log")?, self.make("store")?];
         let server_address = format!("{}:{SERVER_PORT}", address(lab, *server)?);
+        // It does not give way: programs that end wait for it, and must end in time.
         let mut command = Command::new(&self.program);
         command.args([
             "stage",
@@ -278,9 +279,10 @@ impl LabCommands {
                 bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
             }
             self.mounts.push(directory.clone());
-            // Small files: closing one waits for what the server lacks of it, at the end too.
+            // Small files: closing one waits for what the server lacks of it. That of all clients together must
+            // cross the link within the time that a command has to end.
             let line = format!(
-                "n=0; while nice -n {NICE} dd if=/dev/zero of={}/part.$n bs=1M count=2 oflag=direct 2>/dev/null; do \
+                "n=0; while nice -n {NICE} dd if=/dev/zero of={}/part.$n bs=512K count=1 oflag=direct 2>/dev/null; do \
                  n=$(( (n + 1) % 16 )); done; exit 1",
                 quoted(&directory)
             );
@@ -295,7 +297,7 @@ impl LabCommands {
             let mut command = Command::new(&self.program);
             command.arg("umount").arg(&mount).process_group(0);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            let ended = command.spawn().map(|mut unmounting| has_ended(&mut unmounting));
+            let ended = command.spawn().map(|mut unmounting| has_succeeded(&mut unmounting));
             if !matches!(ended, Ok(true)) {
                 // Its process ends with the lab.
                 let _ = umount2(&mount, MntFlags::MNT_DETACH);
@@ -315,12 +317,12 @@ impl Drop for LabCommands {
     }
 }
 
-/// Waits for `process`, and ends it when it takes too long; whether it ended by itself.
-fn has_ended(process: &mut Child) -> bool {
+/// Waits for `process`, and ends it when it takes too long; returns whether it succeeded.
+fn has_succeeded(process: &mut Child) -> bool {
     let until = Instant::now() + UNMOUNTED_WITHIN;
     while Instant::now() < until {
-        if matches!(process.try_wait(), Ok(Some(_)) | Err(_)) {
-            return true;
+        if let Ok(Some(status)) = process.try_wait() {
+            return status.success();
         }
         thread::sleep(LOOK_EVERY);
     }
@@ -373,10 +375,5 @@ fn address(lab: &Lab, host: Rank) -> Result<String> {
 
 /// Returns `path` as a word of a line for the shell.
 fn quoted(path: &Path) -> String {
-    word(&path.display().to_string())
-}
-
-/// Returns `text` as one word of a line for the shell.
-fn word(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
+    launch::quoted(&path.display().to_string())
 }
