@@ -177,6 +177,7 @@ impl StagedMount {
             log: LogOptions {
                 log: place.join("log"),
                 store: place.join("store"),
+                sharing: clearway_fs::store::StoreSharing::Alone,
                 sizes: LogSizes { total: Bytes(2 << 30), inodes: 10_000 },
                 memory: MEMORY,
                 class: None,

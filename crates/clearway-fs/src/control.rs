@@ -163,17 +163,38 @@ impl ControlRequest {
         }
     }
 
-    /// Returns the paths that it names, to be changed.
-    pub(crate) fn paths_mut(&mut self) -> &mut [ControlPath] {
+    /// Returns the list of paths that it names; `None` when it names none.
+    fn path_list(&mut self) -> Option<&mut Vec<ControlPath>> {
         match self {
-            Self::Status => &mut [],
+            Self::Status => None,
             Self::Ls { paths }
             | Self::Stat { paths }
             | Self::Wait { paths, .. }
             | Self::Drain { paths }
             | Self::Publish { paths }
             | Self::Cancel { paths }
-            | Self::SetClass { paths, .. } => paths,
+            | Self::SetClass { paths, .. } => Some(paths),
+        }
+    }
+
+    /// Returns the paths that it names, to be changed.
+    pub(crate) fn paths_mut(&mut self) -> &mut [ControlPath] {
+        self.path_list().map_or(&mut [], |paths| paths)
+    }
+
+    /// Returns the same request about other paths.
+    pub(crate) fn with_paths(&self, paths: Vec<ControlPath>) -> Self {
+        let mut other = self.clone();
+        if let Some(list) = other.path_list() {
+            *list = paths;
+        }
+        other
+    }
+
+    /// Names one more path.
+    pub(crate) fn push_path(&mut self, path: ControlPath) {
+        if let Some(list) = self.path_list() {
+            list.push(path);
         }
     }
 }

@@ -11,6 +11,7 @@
 //! # Not here
 //! Permissions (`default_permissions`), locks and mapped memory: the kernel's own.
 
+mod listing;
 mod remote;
 mod session;
 

@@ -32,7 +32,7 @@ use crate::kernel::{KernelSession, KernelUnmounter};
 use crate::log_directory::{LogDirectory, LogSizes, reserve};
 use crate::names::STORE_MARK;
 use crate::server::ControlServer;
-use crate::store::{OBJECTS_NAME, StoreOptions, mark_of};
+use crate::store::{OBJECTS_NAME, StoreOptions, StoreOwner, StoreSharing, is_shared};
 use crate::stored;
 
 pub use crate::engine::Reporter;
@@ -64,6 +64,8 @@ pub struct LogOptions {
     pub log: PathBuf,
     /// The directory of the store.
     pub store: PathBuf,
+    /// Whether other logs may have the same store.
+    pub sharing: StoreSharing,
     /// The sizes of a log that is made.
     pub sizes: LogSizes,
     /// Bytes of writes that are kept in memory: half of them at most are not durable.
@@ -188,8 +190,8 @@ pub(crate) fn open_log(
     check_memory(options.memory)?;
     check_store(&options.store)?;
     check_apart(options, directory)?;
-    if LogDirectory::is_makeable(&options.log) && options.store.join(STORE_MARK).exists() {
-        return Err(store_of_another(&options.store));
+    if LogDirectory::is_makeable(&options.log) {
+        check_free(&options.store, options.sharing)?;
     }
     let log = LogDirectory::open(&options.log, options.sizes)?;
     let (is_new, size, short) = (log.is_new, log.segments.size, log.segments.short.clone());
@@ -203,9 +205,9 @@ pub(crate) fn open_log(
         let _ = engine.segments.get(number).map(|segment| reserve(segment, size));
     }
     engine.look(|core| core.shares = options.shares);
-    let drained = mark_store(&engine, &options.store).and_then(|()| {
+    let drained = mark_store(&engine, options).and_then(|owner| {
         let (store, log) = (absolute(&options.store), absolute(&options.log));
-        let owner = Some(engine.look(|core| core.log_id()));
+        let owner = Some(owner);
         let timeout = options.store_timeout;
         let rate = options.drain_rate;
         engine.drain_into(StoreOptions { owner, timeout, rate, ..StoreOptions::new(store, log) })
@@ -269,35 +271,63 @@ fn prepare(engine: &Engine, options: &LogOptions, is_new: bool) -> Result<(), Fs
     })
 }
 
-/// Sees that the store is that of the log, or gives it to the log if it is nobody's. What one log
-/// drains into the objects of another would be lost.
-fn mark_store(engine: &Engine, store: &Path) -> Result<(), FsError> {
-    let (log, has_objects) = engine.look(|core| {
-        let has_objects = core.tree().inodes().any(|(_, inode)| inode.has_object);
-        (mark_of(core.log_id()), has_objects)
-    });
-    let mark = store.join(STORE_MARK);
-    let objects = find_objects(store)?;
+/// Sees that the store is that of the log, or gives it to the log if it is nobody's, or of logs that
+/// share it. What one log drains into the objects of another would be lost.
+fn mark_store(engine: &Engine, options: &LogOptions) -> Result<StoreOwner, FsError> {
+    let store = &options.store;
+    let (log, has_objects) = engine
+        .look(|core| (core.log_id(), core.tree().inodes().any(|(_, inode)| inode.has_object)));
+    let shared = StoreOwner { log, sharing: StoreSharing::Shared };
+    let owner = match store.join(shared.mark_name()).exists() {
+        // It shares the store since it was made.
+        true => shared,
+        false => StoreOwner { log, sharing: options.sharing },
+    };
+    let alone = store.join(STORE_MARK);
+    if owner == shared && fs::read_to_string(alone).is_ok_and(|found| found == owner.mark()) {
+        return Err(FsError::Refused(format!(
+            "{} belongs to this log alone since it was made; leave --shared-store out",
+            store.display()
+        )));
+    }
+    let mark = store.join(owner.mark_name());
+    let objects = store.join(owner.objects_name());
+    let objects_found = find_objects(&objects)?;
     match fs::read_to_string(&mark) {
-        Ok(found) if found == log => Ok(()),
+        Ok(found) if found == owner.mark() => Ok(owner),
         Ok(_) => Err(store_of_another(store)),
-        Err(why) if why.kind() == io::ErrorKind::NotFound && has_objects => {
-            Err(FsError::Refused(format!(
-                "{} is not the store of this log, which has files only in its store; is its file system mounted?",
-                store.display()
-            )))
-        }
-        Err(why) if why.kind() == io::ErrorKind::NotFound && objects == ObjectsFound::Full => {
-            Err(FsError::Refused(format!(
-                "{} has entries that no mount of this log made, and no {STORE_MARK}; move it away, or name another store",
-                store.join(OBJECTS_NAME).display()
-            )))
-        }
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
-            let written = write_mark(store, &mark, &log);
-            written.map_err(FsError::at("cannot write", &mark))
+            check_free(store, owner.sharing)?;
+            if has_objects {
+                return Err(FsError::Refused(format!(
+                    "{} is not the store of this log, which has files only in its store; is its file system mounted?",
+                    store.display()
+                )));
+            }
+            if objects_found == ObjectsFound::Full {
+                return Err(FsError::Refused(format!(
+                    "{} has entries that no mount of this log made, and no {}; move it away, or name another store",
+                    objects.display(),
+                    owner.mark_name().display()
+                )));
+            }
+            write_mark(store, &mark, &owner.mark()).map_err(FsError::at("cannot write", &mark))?;
+            Ok(owner)
         }
         Err(why) => Err(FsError::at("cannot read", &mark)(why)),
+    }
+}
+
+/// Checks that a log which has no mark in the store may have it.
+fn check_free(store: &Path, sharing: StoreSharing) -> Result<(), FsError> {
+    let is_shared = is_shared(store).map_err(FsError::at("cannot read", store))?;
+    match sharing {
+        _ if store.join(STORE_MARK).exists() => Err(store_of_another(store)),
+        StoreSharing::Alone if is_shared => Err(FsError::Refused(format!(
+            "{} is the store of other logs that share it; add --shared-store to share it with them, or name an empty directory",
+            store.display()
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -321,11 +351,10 @@ enum ObjectsFound {
 ///
 /// # Errors
 /// Something else is in its place, or it belongs to a user that this one cannot take it from.
-fn find_objects(store: &Path) -> Result<ObjectsFound, FsError> {
-    let objects = store.join(OBJECTS_NAME);
-    let found = match fs::symlink_metadata(&objects) {
+fn find_objects(objects: &Path) -> Result<ObjectsFound, FsError> {
+    let found = match fs::symlink_metadata(objects) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(ObjectsFound::Empty),
-        found => found.map_err(FsError::at("cannot look at", &objects))?,
+        found => found.map_err(FsError::at("cannot look at", objects))?,
     };
     if !found.is_dir() {
         return Err(FsError::Refused(format!(
@@ -340,13 +369,14 @@ fn find_objects(store: &Path) -> Result<ObjectsFound, FsError> {
             objects.display()
         )));
     }
-    let mut entries = fs::read_dir(&objects).map_err(FsError::at("cannot read", &objects))?;
+    let mut entries = fs::read_dir(objects).map_err(FsError::at("cannot read", objects))?;
     Ok(if entries.next().is_none() { ObjectsFound::Empty } else { ObjectsFound::Full })
 }
 
 /// Writes the mark of a store, whole or not at all.
 fn write_mark(store: &Path, mark: &Path, log: &str) -> io::Result<()> {
-    let part = store.join(format!("{STORE_MARK}-new"));
+    let mut part = mark.as_os_str().to_owned();
+    part.push("-new");
     // Not through a link of another user.
     match fs::remove_file(&part) {
         Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::{Core, Held};
 use crate::handles::{ListedEntry, OpenUsage};
-use crate::store::OBJECTS_NAME;
+use crate::store::is_reserved;
 
 /// Set-group-ID on a directory: what is made in it gets its group.
 const SET_GROUP: u32 = 0o2000;
@@ -54,6 +54,17 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
+    /// Returns the attributes of one directory that two servers have: its entries are those of both.
+    pub(crate) fn joined(self, other: &Self) -> Self {
+        Self {
+            links: self.links + other.links.saturating_sub(2),
+            atime: self.atime.max(other.atime),
+            mtime: self.mtime.max(other.mtime),
+            ctime: self.ctime.max(other.ctime),
+            ..self
+        }
+    }
+
     /// Returns attributes of a directory of which only the number is known.
     pub(crate) const fn of_directory(inode: InodeId) -> Self {
         let none = WallNs(0);
@@ -89,9 +100,11 @@ impl NamePlace {
 
     /// Checks that something can get this name: the store needs some for itself.
     fn check_new(&self) -> Result<(), Errno> {
-        let taken = [OBJECTS_NAME, STORE_MARK];
-        let is_taken = taken.iter().any(|taken| self.name.bytes() == taken.as_bytes());
-        if self.parent == InodeId::ROOT && is_taken { Err(Errno::PERM) } else { Ok(()) }
+        if self.parent == InodeId::ROOT && is_reserved(self.name.bytes()) {
+            Err(Errno::PERM)
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -5,16 +5,12 @@
 //! only, and keeps the pages of a file when it is opened again if its bytes have the same version:
 //! what one host closed, another sees when it opens (close-to-open).
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use clearway_proto::base::Class;
-use clearway_proto::staging::InodeId;
 use fuser::{
     BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, KernelConfig, LockOwner,
     OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
@@ -22,6 +18,7 @@ use fuser::{
     TimeOrNow, WriteFlags,
 };
 
+use super::listing::{RemoteEntry, RemoteListings};
 use super::{BLOCK, GENERATION, error, kind_of, maker, node_of, reply_of, wall_of};
 use crate::bytes::SeekTarget;
 use crate::classes::CLASS_XATTR;
@@ -30,155 +27,124 @@ use crate::engine::wall_now;
 use crate::handles::OpenUsage;
 use crate::names::Attributes;
 use crate::network::{
-    CacheState, FileAge, FileRequest, FileResponse, RemoteAnswer, RemoteFiles, RequestCaller,
-    RequestNode, RequestPlace, RequestedAttributes, RequestedTime, RespondedAttributes,
-    RespondedEntry,
+    AllAnswer, CacheState, FileAge, FileRequest, FileResponse, RequestCaller, RequestNode,
+    RequestPlace, RequestedAttributes, RequestedTime, RespondedAttributes, ServedTree, ServedTrees,
+    TreeAnswer, TreeRename, TreeResponse, check_free, request_first,
 };
 
 /// How long the kernel may believe names and attributes.
 const TTL: Duration = Duration::from_secs(1);
-/// The class of requests about names.
-const NAMES: Class = Class::BestEffort;
 
-/// RemoteListings of directories that are open, by handle.
-#[derive(Default)]
-struct RemoteListings {
-    open: Mutex<BTreeMap<u64, Arc<RemoteListing>>>,
-    last: AtomicU64,
-}
-
-/// What a directory had when it was read from its beginning.
-struct RemoteListing {
-    directory: InodeId,
-    parent: InodeId,
-    entries: Vec<RespondedEntry>,
-}
-
-/// A server's tree, as the kernel sees it.
+/// The trees of servers, as the kernel sees them.
 pub(super) struct RemoteAdaptor {
-    files: Arc<RemoteFiles>,
-    /// The directory of the tree that is mounted.
-    root: InodeId,
+    trees: ServedTrees,
     /// What the mount point answers for [`CONTROL_XATTR`].
     control: PathBuf,
     listings: Arc<RemoteListings>,
 }
 
-type Found = Result<(FileResponse, Vec<u8>), rustix::io::Errno>;
+fn done(found: TreeResponse) -> Result<(), rustix::io::Errno> {
+    found.map(drop)
+}
 
 /// Returns the attributes that a response has.
-fn attributes_in(found: Found) -> Result<RespondedAttributes, rustix::io::Errno> {
-    match found?.0.outcome()? {
+fn attributes_in(found: TreeResponse) -> Result<RespondedAttributes, rustix::io::Errno> {
+    match found? {
         FileResponse::Attributes(attributes) => Ok(attributes),
         _ => Err(rustix::io::Errno::IO),
     }
 }
 
-fn done(found: Found) -> Result<(), rustix::io::Errno> {
-    found?.0.outcome().map(drop)
-}
-
-fn bytes_in(found: Found) -> Result<Vec<u8>, rustix::io::Errno> {
-    match found?.0.outcome()? {
+fn bytes_in(found: TreeResponse) -> Result<Vec<u8>, rustix::io::Errno> {
+    match found? {
         FileResponse::Bytes(bytes) => Ok(bytes),
         _ => Err(rustix::io::Errno::IO),
     }
 }
 
-fn empty(reply: ReplyEmpty) -> RemoteAnswer {
-    Box::new(move |found| match done(found) {
+fn empty(reply: ReplyEmpty) -> TreeAnswer {
+    Box::new(move |_, found| match done(found) {
         Ok(()) => reply.ok(),
         Err(why) => reply.error(error(why)),
     })
 }
 
-impl RemoteAdaptor {
-    pub(super) fn new(files: Arc<RemoteFiles>, root: InodeId, control: &Path) -> Self {
-        Self { files, root, control: control.to_owned(), listings: Arc::default() }
-    }
+fn entry(reply: ReplyEntry) -> TreeAnswer {
+    Box::new(move |tree, found| match attributes_in(found) {
+        Ok(found) => reply.entry(&TTL, &reply_of(&tree.shown(found)), GENERATION),
+        Err(why) => reply.error(error(why)),
+    })
+}
 
-    /// Returns the inode of the tree that the kernel knows by a number.
-    const fn inode(&self, ino: INodeNo) -> InodeId {
-        swapped(InodeId(ino.0), self.root)
-    }
+fn attributes(reply: ReplyAttr) -> TreeAnswer {
+    Box::new(move |tree, found| match attributes_in(found) {
+        Ok(found) => reply.attr(&TTL, &reply_of(&tree.shown(found))),
+        Err(why) => reply.error(error(why)),
+    })
+}
 
-    fn place(&self, parent: INodeNo, name: &OsStr) -> RequestPlace {
-        RequestPlace::new(self.inode(parent), name.as_bytes())
-    }
-
-    fn entry(&self, reply: ReplyEntry) -> RemoteAnswer {
-        let (files, root) = (Arc::clone(&self.files), self.root);
-        Box::new(move |found| match attributes_in(found) {
-            Ok(found) => {
-                reply.entry(&TTL, &reply_of(&shown(files.overlay(found), root)), GENERATION);
-            }
-            Err(why) => reply.error(error(why)),
-        })
-    }
-
-    fn attributes(&self, reply: ReplyAttr) -> RemoteAnswer {
-        let (files, root) = (Arc::clone(&self.files), self.root);
-        Box::new(move |found| match attributes_in(found) {
-            Ok(found) => reply.attr(&TTL, &reply_of(&shown(files.overlay(found), root))),
-            Err(why) => reply.error(error(why)),
-        })
-    }
-
-    fn request(&self, request: &FileRequest, answer: RemoteAnswer) {
-        self.files.request(NAMES, request, 0, answer);
-    }
-
-    /// Lists a directory from its beginning, page by page, and gives all of it to `use_it`.
-    fn list(
-        files: &Arc<RemoteFiles>,
-        directory: InodeId,
-        mut entries: Vec<RespondedEntry>,
-        use_it: Box<dyn FnOnce(Result<RemoteListing, rustix::io::Errno>) + Send>,
-    ) {
-        let after = entries.last().map(|entry| entry.name.clone());
-        let request = FileRequest::List { directory: directory.0, after };
-        let again = Arc::clone(files);
-        let answer: RemoteAnswer = Box::new(move |found| {
-            let page = found.and_then(|(response, _)| response.outcome());
-            match page {
-                Ok(FileResponse::Entries { entries: page, parent, is_last }) => {
-                    let is_empty = page.is_empty();
-                    entries.extend(page);
-                    if is_last || is_empty {
-                        let parent = InodeId(parent);
-                        use_it(Ok(RemoteListing { directory, parent, entries }));
-                    } else {
-                        Self::list(&again, directory, entries, use_it);
-                    }
-                }
-                Ok(_) => use_it(Err(rustix::io::Errno::IO)),
-                Err(why) => use_it(Err(why)),
-            }
+/// Answers with the attributes of the mounted directory of several servers.
+fn shared_attributes(reply: ReplyAttr) -> AllAnswer {
+    Box::new(move |found| {
+        let found = found.and_then(|found| {
+            let shown = found
+                .into_iter()
+                .map(|(tree, response)| attributes_in(Ok(response)).map(|found| tree.shown(found)));
+            shown.reduce(|all, one| Ok(all?.joined(&one?))).unwrap_or(Err(rustix::io::Errno::IO))
         });
-        files.request(NAMES, &request, 0, answer);
-    }
-
-    /// Gives a listing for a read at `offset` of an open directory to `use_it`.
-    fn with_listing(
-        &self,
-        ino: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        use_it: impl FnOnce(Result<Arc<RemoteListing>, rustix::io::Errno>) + Send + 'static,
-    ) {
-        let listings = Arc::clone(&self.listings);
-        if offset > 0 {
-            let known = listings.open().get(&handle.0).cloned();
-            return use_it(known.ok_or(rustix::io::Errno::BADF));
+        match found {
+            Ok(found) => reply.attr(&TTL, &reply_of(&found)),
+            Err(why) => reply.error(error(why)),
         }
-        let keep = Box::new(move |listing: Result<RemoteListing, rustix::io::Errno>| {
-            use_it(listing.map(|listing| {
-                let listing = Arc::new(listing);
-                listings.open().insert(handle.0, Arc::clone(&listing));
-                listing
-            }));
-        });
-        Self::list(&self.files, self.inode(ino), Vec::new(), keep);
+    })
+}
+
+impl RemoteAdaptor {
+    pub(super) fn new(trees: ServedTrees, control: &Path) -> Self {
+        Self { trees, control: control.to_owned(), listings: Arc::default() }
+    }
+
+    /// Makes a request about an inode.
+    fn request(&self, ino: INodeNo, request: impl FnOnce(u64) -> FileRequest, answer: TreeAnswer) {
+        let (tree, inode) = self.trees.locate(ino.0);
+        tree.request(&request(inode.0), answer);
+    }
+
+    /// Makes a request about a name that may be there.
+    fn request_name(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        request: impl Fn(RequestPlace) -> FileRequest + Send + 'static,
+        answer: TreeAnswer,
+    ) {
+        let place = self.place(parent, name);
+        let request = move |tree: &ServedTree| request(place(tree));
+        request_first(self.trees.holders(parent.0, name.as_bytes()), request, answer);
+    }
+
+    /// Makes a request that makes a name.
+    fn request_new(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        request: impl FnOnce(RequestPlace) -> FileRequest,
+        answer: TreeAnswer,
+    ) {
+        let holders = self.trees.holders(parent.0, name.as_bytes());
+        let Some(home) = holders.first() else { return };
+        home.request(&request(self.place(parent, name)(home)), answer);
+    }
+
+    /// Returns what makes the place of a name for a server that may have it.
+    fn place(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+    ) -> impl Fn(&ServedTree) -> RequestPlace + Send + use<> {
+        let (inode, name) = (self.trees.locate(parent.0).1, name.as_bytes().to_vec());
+        let is_root = parent == INodeNo::ROOT;
+        move |tree| RequestPlace::new(if is_root { tree.root } else { inode }, &name)
     }
 
     fn sync(&self, ino: INodeNo, reply: ReplyEmpty) {
@@ -186,47 +152,9 @@ impl RemoteAdaptor {
             Ok(()) => reply.ok(),
             Err(why) => reply.error(error(why)),
         });
-        self.files.sync(self.inode(ino), answer);
+        let (tree, inode) = self.trees.locate(ino.0);
+        tree.files.sync(inode, answer);
     }
-}
-
-impl RemoteListings {
-    fn open(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Arc<RemoteListing>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl RemoteListing {
-    /// Returns the entry at `offset`: its inode, its name, and its attributes unless it is the
-    /// directory or the one above.
-    fn at(&self, offset: usize) -> Option<(InodeId, &[u8], Option<&RespondedAttributes>)> {
-        match offset {
-            0 => Some((self.directory, b".", None)),
-            1 => Some((self.parent, b"..", None)),
-            _ => {
-                let entry = self.entries.get(offset - 2)?;
-                let inode = Attributes::from(entry.attributes).inode;
-                Some((inode, &entry.name, Some(&entry.attributes)))
-            }
-        }
-    }
-}
-
-/// Exchanges the numbers of the mounted directory and of the tree's root: the kernel knows what is
-/// mounted by the number of a root.
-const fn swapped(inode: InodeId, root: InodeId) -> InodeId {
-    if inode.0 == root.0 {
-        InodeId::ROOT
-    } else if inode.0 == InodeId::ROOT.0 {
-        root
-    } else {
-        inode
-    }
-}
-
-fn shown(mut attributes: Attributes, root: InodeId) -> Attributes {
-    attributes.inode = swapped(attributes.inode, root);
-    attributes
 }
 
 fn time_of(time: TimeOrNow) -> RequestedTime {
@@ -247,12 +175,15 @@ impl Filesystem for RemoteAdaptor {
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.request(&FileRequest::Lookup(self.place(parent, name)), self.entry(reply));
+        self.request_name(parent, name, FileRequest::Lookup, entry(reply));
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let inode = self.inode(ino).0;
-        self.request(&FileRequest::Attributes { inode }, self.attributes(reply));
+        if self.trees.is_shared(ino.0) {
+            let request = |tree: &ServedTree| FileRequest::Attributes { inode: tree.root.0 };
+            return self.trees.request_all(request, shared_attributes(reply));
+        }
+        self.request(ino, |inode| FileRequest::Attributes { inode }, attributes(reply));
     }
 
     fn setattr(
@@ -276,20 +207,24 @@ impl Filesystem for RemoteAdaptor {
         let (atime, mtime) = (atime.map(time_of), mtime.map(time_of));
         let set =
             RequestedAttributes { mode, uid, gid, size, atime, mtime, caller: request_caller(req) };
-        let inode = self.inode(ino);
-        let answer = self.attributes(reply);
+        if self.trees.is_shared(ino.0) {
+            let request = move |tree: &ServedTree| FileRequest::Set { inode: tree.root.0, set };
+            return self.trees.request_all(request, shared_attributes(reply));
+        }
+        let (tree, inode) = self.trees.locate(ino.0);
+        let (kept, answer) = (Arc::clone(tree), attributes(reply));
         // Bytes and times that are on their way must not come behind this.
-        self.files.after_writes(inode, move |files| {
-            files.request(NAMES, &FileRequest::Set { inode: inode.0, set }, 0, answer);
+        tree.files.after_writes(inode, move |_| {
+            kept.request(&FileRequest::Set { inode: inode.0, set }, answer);
         });
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        let answer = Box::new(move |found| match bytes_in(found) {
+        let answer: TreeAnswer = Box::new(move |_, found| match bytes_in(found) {
             Ok(target) => reply.data(&target),
             Err(why) => reply.error(error(why)),
         });
-        self.request(&FileRequest::Target { inode: self.inode(ino).0 }, answer);
+        self.request(ino, |inode| FileRequest::Target { inode }, answer);
     }
 
     fn mknod(
@@ -303,9 +238,9 @@ impl Filesystem for RemoteAdaptor {
         reply: ReplyEntry,
     ) {
         let Some(node) = node_of(mode, rdev) else { return reply.error(Errno::EINVAL) };
-        let (place, maker) = (self.place(parent, name), maker(req, mode));
-        let request = FileRequest::Make { place, node: RequestNode::from_kind(&node), maker };
-        self.request(&request, self.entry(reply));
+        let (node, maker) = (RequestNode::from_kind(&node), maker(req, mode));
+        let request = |place| FileRequest::Make { place, node, maker };
+        self.request_new(parent, name, request, entry(reply));
     }
 
     fn mkdir(
@@ -317,17 +252,17 @@ impl Filesystem for RemoteAdaptor {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let (place, maker) = (self.place(parent, name), maker(req, mode));
-        let request = FileRequest::Make { place, node: RequestNode::Directory, maker };
-        self.request(&request, self.entry(reply));
+        let (node, maker) = (RequestNode::Directory, maker(req, mode));
+        let request = |place| FileRequest::Make { place, node, maker };
+        self.request_new(parent, name, request, entry(reply));
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.request(&FileRequest::Unlink(self.place(parent, name)), empty(reply));
+        self.request_name(parent, name, FileRequest::Unlink, empty(reply));
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.request(&FileRequest::RemoveDirectory(self.place(parent, name)), empty(reply));
+        self.request_name(parent, name, FileRequest::RemoveDirectory, empty(reply));
     }
 
     fn symlink(
@@ -339,8 +274,9 @@ impl Filesystem for RemoteAdaptor {
         reply: ReplyEntry,
     ) {
         let node = RequestNode::Symlink(target.as_os_str().as_bytes().to_vec());
-        let (place, maker) = (self.place(parent, link_name), maker(req, 0o777));
-        self.request(&FileRequest::Make { place, node, maker }, self.entry(reply));
+        let maker = maker(req, 0o777);
+        let request = |place| FileRequest::Make { place, node, maker };
+        self.request_new(parent, link_name, request, entry(reply));
     }
 
     fn rename(
@@ -360,24 +296,13 @@ impl Filesystem for RemoteAdaptor {
         } else {
             return reply.error(Errno::EINVAL);
         };
-        let (from, to) = (self.place(parent, name), self.place(newparent, newname));
-        let found = FileRequest::Lookup(from.clone());
-        let (request, answer) = (FileRequest::Rename { from, to, keeps_other }, empty(reply));
-        if !self.files.is_dirty() {
-            return self.request(&request, answer);
-        }
-        // The new name must not show the file without what was written before.
-        let files = Arc::clone(&self.files);
-        let ordered: RemoteAnswer = Box::new(move |found| match attributes_in(found) {
-            Ok(found) => {
-                let renamed = Attributes::from(found).inode;
-                files.after_writes(renamed, move |files| {
-                    files.request(NAMES, &request, 0, answer);
-                });
-            }
-            Err(why) => answer(Err(why)),
-        });
-        self.request(&found, ordered);
+        let rename = TreeRename {
+            trees: self.trees.clone(),
+            from: (parent.0, name.as_bytes().to_vec()),
+            to: (newparent.0, newname.as_bytes().to_vec()),
+            keeps_other,
+        };
+        rename.begin(empty(reply));
     }
 
     fn link(
@@ -388,20 +313,34 @@ impl Filesystem for RemoteAdaptor {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        let place = self.place(newparent, newname);
-        self.request(&FileRequest::Link { inode: self.inode(ino).0, place }, self.entry(reply));
+        let (tree, inode) = self.trees.locate(ino.0);
+        let (kept, place) = (Arc::clone(tree), self.place(newparent, newname)(tree));
+        let to = (newparent.0, newname.as_bytes().to_vec());
+        check_free(
+            &self.trees,
+            tree,
+            to,
+            Box::new(move |outcome| match outcome {
+                // A name is not replaced by a link, wherever it is.
+                Err(rustix::io::Errno::XDEV) if newparent == INodeNo::ROOT => {
+                    reply.error(Errno::EEXIST)
+                }
+                Err(why) => reply.error(error(why)),
+                Ok(()) => kept.request(&FileRequest::Link { inode: inode.0, place }, entry(reply)),
+            }),
+        );
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (usage, inode) = (OpenUsage::from_flags(flags.0), self.inode(ino));
-        let files = Arc::clone(&self.files);
-        let answer = Box::new(move |found: Found| {
-            let opening = match found.and_then(|(response, _)| response.outcome()) {
+        let usage = OpenUsage::from_flags(flags.0);
+        let (tree, inode) = self.trees.locate(ino.0);
+        let answer: TreeAnswer = Box::new(move |tree, found| {
+            let opening = match found {
                 Ok(FileResponse::Opened(opening)) => opening,
                 Ok(_) => return reply.error(Errno::EIO),
                 Err(why) => return reply.error(error(why)),
             };
-            let mut opened = match files.opened(inode, usage, opening, FileAge::Existing) {
+            let mut opened = match tree.files.opened(inode, usage, opening, FileAge::Existing) {
                 CacheState::Valid => FopenFlags::FOPEN_KEEP_CACHE,
                 CacheState::Stale => FopenFlags::empty(),
             };
@@ -411,7 +350,7 @@ impl Filesystem for RemoteAdaptor {
             }
             reply.opened(handle_of(usage), opened);
         });
-        self.request(&FileRequest::Open { inode: inode.0, usage }, answer);
+        tree.request(&FileRequest::Open { inode: inode.0, usage }, answer);
     }
 
     fn read(
@@ -429,7 +368,8 @@ impl Filesystem for RemoteAdaptor {
             Ok(bytes) => reply.data(bytes),
             Err(why) => reply.error(error(why)),
         });
-        self.files.read(self.inode(ino), offset, size, answer);
+        let (tree, inode) = self.trees.locate(ino.0);
+        tree.files.read(inode, offset, size, answer);
     }
 
     fn write(
@@ -454,7 +394,8 @@ impl Filesystem for RemoteAdaptor {
             Ok(()) => reply.written(length),
             Err(why) => reply.error(error(why)),
         });
-        self.files.write(self.inode(ino), offset, data, drops_set_id, answer);
+        let (tree, inode) = self.trees.locate(ino.0);
+        tree.files.write(inode, offset, data, drops_set_id, answer);
     }
 
     fn flush(
@@ -478,7 +419,8 @@ impl Filesystem for RemoteAdaptor {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.files.close(self.inode(ino), usage_of(fh));
+        let (tree, inode) = self.trees.locate(ino.0);
+        tree.files.close(inode, usage_of(fh));
         reply.ok();
     }
 
@@ -494,8 +436,7 @@ impl Filesystem for RemoteAdaptor {
     }
 
     fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let handle = self.listings.last.fetch_add(1, Ordering::Relaxed) + 1;
-        reply.opened(FileHandle(handle), FopenFlags::empty());
+        reply.opened(FileHandle(self.listings.opened()), FopenFlags::empty());
     }
 
     fn readdir(
@@ -506,20 +447,16 @@ impl Filesystem for RemoteAdaptor {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let root = self.root;
-        self.with_listing(ino, fh, offset, move |listing| {
+        self.listings.with(&self.trees, ino.0, (fh.0, offset), move |listing| {
             let listing = match listing {
                 Ok(listing) => listing,
                 Err(why) => return reply.error(error(why)),
             };
             let mut at = offset as usize;
-            while let Some((found, name, attributes)) = listing.at(at) {
+            while let Some(RemoteEntry { name, attributes, .. }) = listing.at(at, TTL) {
                 at += 1;
-                let kind = attributes.map_or(fuser::FileType::Directory, |attributes| {
-                    kind_of(Attributes::from(*attributes).node)
-                });
-                let ino = INodeNo(swapped(found, root).0);
-                if reply.add(ino, at as u64, kind, OsStr::from_bytes(name)) {
+                let ino = INodeNo(attributes.inode.0);
+                if reply.add(ino, at as u64, kind_of(attributes.node), OsStr::from_bytes(name)) {
                     break;
                 }
             }
@@ -535,22 +472,15 @@ impl Filesystem for RemoteAdaptor {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let (root, files) = (self.root, Arc::clone(&self.files));
-        self.with_listing(ino, fh, offset, move |listing| {
+        self.listings.with(&self.trees, ino.0, (fh.0, offset), move |listing| {
             let listing = match listing {
                 Ok(listing) => listing,
                 Err(why) => return reply.error(error(why)),
             };
             let mut at = offset as usize;
-            while let Some((found, name, attributes)) = listing.at(at) {
+            while let Some(RemoteEntry { name, attributes, ttl }) = listing.at(at, TTL) {
                 at += 1;
-                let ino = INodeNo(swapped(found, root).0);
-                // Of the directory and the one above, the kernel keeps no attributes from here.
-                let (attributes, ttl) = match attributes {
-                    Some(attributes) => (shown(files.overlay(*attributes), root), TTL),
-                    None => (Attributes::of_directory(swapped(found, root)), Duration::ZERO),
-                };
-                let name = OsStr::from_bytes(name);
+                let (ino, name) = (INodeNo(attributes.inode.0), OsStr::from_bytes(name));
                 if reply.add(ino, at as u64, name, &ttl, &reply_of(&attributes), GENERATION) {
                     break;
                 }
@@ -567,7 +497,7 @@ impl Filesystem for RemoteAdaptor {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.listings.open().remove(&fh.0);
+        self.listings.close(fh.0);
         reply.ok();
     }
 
@@ -584,19 +514,22 @@ impl Filesystem for RemoteAdaptor {
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let answer = Box::new(move |found: Found| {
-            match found.and_then(|(response, _)| response.outcome()) {
-                Ok(FileResponse::Space(space)) => {
-                    let blocks = |bytes: u64| bytes / u64::from(BLOCK);
-                    let (total, free) = (blocks(space.total), blocks(space.free));
-                    let left = space.inodes_max.saturating_sub(space.inodes);
-                    reply.statfs(total, free, free, space.inodes_max, left, BLOCK, 255, BLOCK);
-                }
-                Ok(_) => reply.error(Errno::EIO),
-                Err(why) => reply.error(error(why)),
+        let answer = Box::new(move |found: Result<Vec<_>, rustix::io::Errno>| {
+            let found = match found {
+                Ok(found) => found,
+                Err(why) => return reply.error(error(why)),
+            };
+            let (mut total, mut free, mut inodes, mut left) = (0, 0, 0, 0);
+            for (_, response) in found {
+                let FileResponse::Space(space) = response else { return reply.error(Errno::EIO) };
+                total += space.total / u64::from(BLOCK);
+                free += space.free / u64::from(BLOCK);
+                inodes += space.inodes_max;
+                left += space.inodes_max.saturating_sub(space.inodes);
             }
+            reply.statfs(total, free, free, inodes, left, BLOCK, 255, BLOCK);
         });
-        self.request(&FileRequest::Space, answer);
+        self.trees.request_all(|_| FileRequest::Space, answer);
     }
 
     fn setxattr(
@@ -612,10 +545,11 @@ impl Filesystem for RemoteAdaptor {
         if name.as_bytes().starts_with(b"system.") {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        let inode = self.inode(ino).0;
         let (name, value) = (name.as_bytes().to_vec(), value.to_vec());
-        let answer = self.class_change(&name, reply);
-        self.request(&FileRequest::SetXattr { inode, name, value, flags }, answer);
+        self.change_attribute(ino, reply, name, move |inode, name| {
+            let value = value.clone();
+            FileRequest::SetXattr { inode, name, value, flags }
+        });
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -625,20 +559,18 @@ impl Filesystem for RemoteAdaptor {
         if name == CONTROL_XATTR && ino == INodeNo::ROOT {
             return super::xattr(reply, size, Ok(self.control.as_os_str().as_bytes()));
         }
-        let request =
-            FileRequest::GetXattr { inode: self.inode(ino).0, name: name.as_bytes().to_vec() };
-        self.request(&request, xattr(reply, size));
+        let name = name.as_bytes().to_vec();
+        self.request(ino, |inode| FileRequest::GetXattr { inode, name }, xattr(reply, size));
     }
 
     fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let request = FileRequest::ListXattr { inode: self.inode(ino).0 };
-        self.request(&request, xattr(reply, size));
+        self.request(ino, |inode| FileRequest::ListXattr { inode }, xattr(reply, size));
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = name.as_bytes().to_vec();
-        let answer = self.class_change(&name, reply);
-        self.request(&FileRequest::RemoveXattr { inode: self.inode(ino).0, name }, answer);
+        self.change_attribute(ino, reply, name.as_bytes().to_vec(), |inode, name| {
+            FileRequest::RemoveXattr { inode, name }
+        });
     }
 
     fn create(
@@ -653,10 +585,9 @@ impl Filesystem for RemoteAdaptor {
     ) {
         let usage = OpenUsage::from_flags(flags);
         let is_exclusive = flags & rustix::fs::OFlags::EXCL.bits() as i32 != 0;
-        let (place, maker) = (self.place(parent, name), maker(req, mode));
-        let files = Arc::clone(&self.files);
-        let answer = Box::new(move |found: Found| {
-            let (made, opening) = match found.and_then(|(response, _)| response.outcome()) {
+        let maker = maker(req, mode);
+        let answer: TreeAnswer = Box::new(move |tree, found| {
+            let (made, opening) = match found {
                 Ok(FileResponse::Created(made, opening)) => (Attributes::from(made), opening),
                 Ok(_) => return reply.error(Errno::EIO),
                 // Another mount made it meanwhile: the kernel looks again, and opens it.
@@ -665,11 +596,13 @@ impl Filesystem for RemoteAdaptor {
                 }
                 Err(why) => return reply.error(error(why)),
             };
-            files.opened(made.inode, usage, opening, FileAge::New);
+            tree.files.opened(made.inode, usage, opening, FileAge::New);
+            let made = Attributes { inode: tree.number(made.inode), ..made };
             let keep = FopenFlags::FOPEN_KEEP_CACHE;
             reply.created(&TTL, &reply_of(&made), GENERATION, handle_of(usage), keep);
         });
-        self.request(&FileRequest::Create { place, maker, usage }, answer);
+        let request = |place| FileRequest::Create { place, maker, usage };
+        self.request_new(parent, name, request, answer);
     }
 
     fn fallocate(
@@ -687,10 +620,10 @@ impl Filesystem for RemoteAdaptor {
             super::KEEP_SIZE => 0,
             _ => return reply.error(Errno::EOPNOTSUPP),
         };
-        let (inode, answer) = (self.inode(ino), empty(reply));
-        self.files.after_writes(inode, move |files| {
-            let request = FileRequest::Allocate { inode: inode.0, end, length };
-            files.request(NAMES, &request, 0, answer);
+        let (tree, inode) = self.trees.locate(ino.0);
+        let (kept, answer) = (Arc::clone(tree), empty(reply));
+        tree.files.after_writes(inode, move |_| {
+            kept.request(&FileRequest::Allocate { inode: inode.0, end, length }, answer);
         });
     }
 
@@ -709,41 +642,50 @@ impl Filesystem for RemoteAdaptor {
             _ => return reply.error(Errno::EINVAL),
         };
         let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-        let inode = self.inode(ino);
-        let answer = Box::new(move |found: Found| {
-            match found.and_then(|(response, _)| response.outcome()) {
-                Ok(FileResponse::Offset(found)) => reply.offset(found as i64),
-                Ok(_) => reply.error(Errno::EIO),
-                Err(why) => reply.error(error(why)),
-            }
+        let (tree, inode) = self.trees.locate(ino.0);
+        let answer: TreeAnswer = Box::new(move |_, found| match found {
+            Ok(FileResponse::Offset(found)) => reply.offset(found as i64),
+            Ok(_) => reply.error(Errno::EIO),
+            Err(why) => reply.error(error(why)),
         });
-        self.files.after_writes(inode, move |files| {
-            let request = FileRequest::Seek { inode: inode.0, offset, wanted };
-            files.request(NAMES, &request, 0, answer);
+        let kept = Arc::clone(tree);
+        tree.files.after_writes(inode, move |_| {
+            kept.request(&FileRequest::Seek { inode: inode.0, offset, wanted }, answer);
         });
     }
 }
 
 impl RemoteAdaptor {
-    /// Answers a change of an attribute; one of Clearway's may change the class of open files.
-    fn class_change(&self, name: &[u8], reply: ReplyEmpty) -> RemoteAnswer {
+    /// Changes an attribute; one of Clearway's may change the class of open files.
+    fn change_attribute(
+        &self,
+        ino: INodeNo,
+        reply: ReplyEmpty,
+        name: Vec<u8>,
+        request: impl Fn(u64, Vec<u8>) -> FileRequest + Send + 'static,
+    ) {
         let is_class = name.starts_with(b"user.clearway.") || name == CLASS_XATTR.as_bytes();
-        let files = Arc::clone(&self.files);
-        Box::new(move |found| {
-            let changed = done(found);
-            if changed.is_ok() && is_class {
-                files.refresh_classes();
+        let all: AllAnswer = Box::new(move |changed| match changed {
+            Ok(changed) => {
+                if is_class {
+                    changed.iter().for_each(|(tree, _)| tree.files.refresh_classes());
+                }
+                reply.ok();
             }
-            match changed {
-                Ok(()) => reply.ok(),
-                Err(why) => reply.error(error(why)),
-            }
-        })
+            Err(why) => reply.error(error(why)),
+        });
+        if self.trees.is_shared(ino.0) {
+            return self.trees.request_all(move |tree| request(tree.root.0, name.clone()), all);
+        }
+        let one: TreeAnswer = Box::new(move |tree, changed| {
+            all(changed.map(|response| vec![(Arc::clone(tree), response)]));
+        });
+        self.request(ino, |inode| request(inode, name), one);
     }
 }
 
-fn xattr(reply: ReplyXattr, size: u32) -> RemoteAnswer {
-    Box::new(move |found| {
+fn xattr(reply: ReplyXattr, size: u32) -> TreeAnswer {
+    Box::new(move |_, found| {
         let found = bytes_in(found);
         super::xattr(reply, size, found.as_deref().map_err(|why| *why));
     })

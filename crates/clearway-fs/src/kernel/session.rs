@@ -4,14 +4,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clearway_proto::staging::InodeId;
 use fuser::{Config, InitFlags, KernelConfig, MountOption, Session, SessionACL, SessionUnmounter};
 
 use super::KernelAdaptor;
 use super::remote::RemoteAdaptor;
 use crate::engine::Engine;
 use crate::mount::absolute;
-use crate::network::RemoteFiles;
+use crate::network::ServedTrees;
 
 /// Bytes of the longest write and read: 256 pages, what the kernel sends without a changed limit.
 const WRITE_MAX: u32 = 1 << 20;
@@ -109,15 +108,14 @@ impl KernelSession {
         Ok(Self { kind: MountedKind::Local(session), directory })
     }
 
-    /// Mounts the directory `root` of a server's tree on `directory`.
+    /// Mounts the trees of servers on `directory`.
     pub(crate) fn mount_remote(
-        files: Arc<RemoteFiles>,
-        root: InodeId,
+        trees: ServedTrees,
         directory: &Path,
         control: &Path,
         source: &str,
     ) -> io::Result<Self> {
-        let adaptor = RemoteAdaptor::new(files, root, control);
+        let adaptor = RemoteAdaptor::new(trees, control);
         // Not later: nobody answers questions about the mounted directory yet.
         let directory = absolute(directory);
         let session = Session::new(adaptor, &directory, &session_config(source))?;

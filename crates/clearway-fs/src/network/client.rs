@@ -122,7 +122,7 @@ pub(crate) struct RemoteFiles {
 }
 
 /// What is counted about a mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteCounts {
     /// Bytes of writes that the server has not acknowledged.
     pub unacknowledged: u64,
@@ -132,6 +132,18 @@ pub struct RemoteCounts {
     pub written_bytes: u64,
     /// Bytes that programs read.
     pub read_bytes: u64,
+}
+
+impl RemoteCounts {
+    /// Returns the sums.
+    pub(super) const fn plus(self, other: Self) -> Self {
+        Self {
+            unacknowledged: self.unacknowledged + other.unacknowledged,
+            calls: self.calls + other.calls,
+            written_bytes: self.written_bytes + other.written_bytes,
+            read_bytes: self.read_bytes + other.read_bytes,
+        }
+    }
 }
 
 impl RemoteFiles {

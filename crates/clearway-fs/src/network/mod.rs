@@ -11,7 +11,8 @@
 //! server which of them it has.
 //!
 //! Rooms: `request` (what is asked and answered), `execute` and `access` (the server does it, for a
-//! user), `session`, `pacing` and [`server`] (clients of a server), `client`, [`connection`], [`mount`] and `relay` (a mount).
+//! user), `session`, `pacing` and [`server`] (clients of a server), `client`, [`connection`],
+//! `trees`, [`mount`] and `relay` (a mount of one or several servers).
 
 mod access;
 mod client;
@@ -25,13 +26,18 @@ pub mod server;
 mod session;
 #[cfg(test)]
 mod tests;
+mod trees;
 
 pub use access::User;
-pub(crate) use client::{CacheState, FileAge, RemoteAnswer, RemoteFiles};
+pub(crate) use client::{CacheState, FileAge};
 pub(crate) use pacing::MountPacing;
 pub(crate) use request::{
     FileRequest, FileResponse, RequestCaller, RequestNode, RequestPlace, RequestedAttributes,
     RequestedTime, RespondedAttributes, RespondedEntry,
+};
+pub(crate) use trees::{
+    AllAnswer, ServedTree, ServedTrees, TreeAnswer, TreeRename, TreeResponse, check_free,
+    request_first,
 };
 
 use clearway_proto::base::{Class, Rank};

@@ -1,6 +1,6 @@
-//! A mount of a server's files, from its options to its end.
+//! A mount of servers' files, from its options to its end.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use super::client::{RemoteCounts, RemoteFiles};
 use super::connection::{ConnectError, ServerConnector, keep_connected};
 use super::relay::ControlRelay;
 use super::request::{FileRequest, FileResponse, RequestPlace};
+use super::trees::{SERVERS_MAX, ServedTree, ServedTrees};
 use crate::FsError;
 use crate::kernel::KernelSession;
 use crate::mount::{Reporter, Unmounter, absolute, check_memory, check_mount_point};
@@ -21,77 +22,135 @@ use crate::names::Attributes;
 /// What to mount, and how.
 #[derive(Clone, Debug)]
 pub struct RemoteMountOptions {
-    /// The server, as the user named it.
-    pub server: String,
-    /// The directory of the server's tree, from its root.
+    /// The directory of each server's tree, from its root.
     pub tree: String,
     /// The mount point.
     pub directory: PathBuf,
-    /// Bytes of writes that may wait for the server.
+    /// Bytes of writes that may wait for the servers.
     pub memory: u64,
     /// How long requests wait for a server that is away; for ever without one.
     pub timeout: Option<Duration>,
 }
 
-/// A mount of a server's files.
+/// A server of a mount.
+pub struct RemoteServer {
+    /// The server, as the user named it.
+    pub name: String,
+    /// Connects to it.
+    pub connector: Box<dyn ServerConnector>,
+}
+
+/// A mount of servers' files.
 pub struct RemoteMounted {
-    files: Arc<RemoteFiles>,
-    thread: JoinHandle<()>,
+    trees: ServedTrees,
+    connections: Vec<Connection>,
     session: KernelSession,
     relay: ControlRelay,
 }
 
 /// Reads the counts of a mount from another thread.
 #[derive(Clone)]
-pub struct RemoteStatusReader(Arc<RemoteFiles>);
+pub struct RemoteStatusReader(ServedTrees);
 
 impl RemoteStatusReader {
-    /// Returns what was counted.
+    /// Returns what was counted, of all servers.
     pub fn counts(&self) -> RemoteCounts {
-        self.0.counts()
+        let counts = self.0.all().map(|tree| tree.files.counts());
+        counts.reduce(RemoteCounts::plus).unwrap_or_default()
+    }
+}
+
+/// A server that is connected, and the thread that keeps it so.
+struct Connection {
+    name: String,
+    log: u128,
+    files: Arc<RemoteFiles>,
+    thread: JoinHandle<()>,
+}
+
+impl Connection {
+    /// Connects to a server.
+    fn open(
+        server: RemoteServer,
+        options: &RemoteMountOptions,
+        memory: u64,
+        reporter: &Reporter,
+    ) -> Result<Self, FsError> {
+        let RemoteServer { name, mut connector } = server;
+        let first = connector.connect().map_err(|why| match why {
+            ConnectError::Later(why) | ConnectError::Never(why) => FsError::Refused(why),
+        })?;
+        let log = first.log;
+        let files = RemoteFiles::new(memory, Arc::clone(reporter))?;
+        let (kept, timeout) = (Arc::clone(&files), options.timeout);
+        let thread = std::thread::Builder::new().name("staging-server".into());
+        let thread = thread.spawn(move || keep_connected(&kept, connector, first, timeout));
+        let thread = thread.map_err(FsError::system("start a thread"))?;
+        Ok(Self { name, log, files, thread })
+    }
+
+    /// Ends the connection when the server has answered everything.
+    fn close(self) {
+        self.files.finish();
+        let _ = self.thread.join();
     }
 }
 
 impl RemoteMounted {
-    /// Connects and mounts. `reporter` gets sentences for an operator.
+    /// Connects to all servers and mounts. `reporter` gets sentences for an operator.
     ///
     /// # Errors
     /// [`FsError`]: nothing is mounted.
     pub fn open(
         options: &RemoteMountOptions,
-        mut connector: Box<dyn ServerConnector>,
+        servers: Vec<RemoteServer>,
         reporter: &Reporter,
     ) -> Result<Self, FsError> {
         check_memory(options.memory)?;
         check_mount_point(&options.directory, reporter)?;
-        let first = connector.connect().map_err(|why| match why {
-            ConnectError::Later(why) | ConnectError::Never(why) => FsError::Refused(why),
-        })?;
-        let files = RemoteFiles::new(options.memory, Arc::clone(reporter))?;
-        let kept = Arc::clone(&files);
-        let thread = std::thread::Builder::new().name("staging-server".into());
-        let timeout = options.timeout;
-        let thread = thread.spawn(move || keep_connected(&kept, connector, first, timeout));
-        let thread = thread.map_err(FsError::system("start a thread"))?;
-        let outcome = root_of(&files, &options.tree).and_then(|root| {
+        let count = servers.len();
+        if count == 0 || count > SERVERS_MAX {
+            let why = format!("a mount has 1 to {SERVERS_MAX} servers; {count} are named");
+            return Err(FsError::Option(why));
+        }
+        let memory = options.memory / count as u64;
+        let mut connections: Vec<Connection> = Vec::with_capacity(count);
+        for server in servers {
+            let reporter = if count == 1 { Arc::clone(reporter) } else { named(&server, reporter) };
+            let opened = Connection::open(server, options, memory, &reporter);
+            let opened = opened.and_then(|opened| match same_log(&connections, &opened) {
+                None => Ok(opened),
+                Some(why) => {
+                    opened.close();
+                    Err(why)
+                }
+            });
+            match opened {
+                Ok(opened) => connections.push(opened),
+                Err(why) => {
+                    connections.into_iter().for_each(Connection::close);
+                    return Err(why);
+                }
+            }
+        }
+        let outcome = trees_of(&connections, &options.tree).and_then(|trees| {
             let directory = absolute(&options.directory);
-            let relay = ControlRelay::open(&files, &directory, &options.server, &options.tree)?;
-            let source = format!("{}:/{}", options.server, options.tree.trim_matches('/'));
+            let relay = ControlRelay::open(&trees, &directory, &options.tree)?;
+            let names: Vec<&str> = connections.iter().map(|it| it.name.as_str()).collect();
+            let source = format!("{}:/{}", names.join("+"), options.tree.trim_matches('/'));
             let session = KernelSession::mount_remote(
-                Arc::clone(&files),
-                root,
+                trees.clone(),
                 &options.directory,
                 relay.path(),
                 &source,
             );
             let path = options.directory.clone();
-            Ok((relay, session.map_err(|why| FsError::Mount { path, why })?))
+            Ok((trees, relay, session.map_err(|why| FsError::Mount { path, why })?))
         });
         match outcome {
-            Ok((relay, session)) => Ok(Self { files, thread, session, relay }),
+            Ok((trees, relay, session)) => Ok(Self { trees, connections, session, relay }),
             Err(why) => {
-                files.finish();
-                let _ = thread.join();
+                connections.into_iter().for_each(Connection::close);
                 Err(why)
             }
         }
@@ -109,18 +168,17 @@ impl RemoteMounted {
 
     /// Returns what reads its counts.
     pub fn status_reader(&self) -> RemoteStatusReader {
-        RemoteStatusReader(Arc::clone(&self.files))
+        RemoteStatusReader(self.trees.clone())
     }
 
-    /// Takes requests until it is unmounted, and then waits until the server has everything.
+    /// Takes requests until it is unmounted, and then waits until the servers have everything.
     ///
     /// # Errors
     /// Requests ended for another reason.
     pub fn run(self) -> Result<(), FsError> {
         let journal = self.journal();
         let ended = self.session.run();
-        self.files.finish();
-        let _ = self.thread.join();
+        self.connections.into_iter().for_each(Connection::close);
         if std::fs::metadata(&journal).is_ok_and(|found| found.len() == 0) {
             let _ = std::fs::remove_file(&journal);
         }
@@ -129,8 +187,36 @@ impl RemoteMounted {
     }
 }
 
+/// Returns a reporter whose sentences name the server.
+fn named(server: &RemoteServer, reporter: &Reporter) -> Reporter {
+    let (name, reporter) = (server.name.clone(), Arc::clone(reporter));
+    Arc::new(move |sentence| reporter(&format!("server {name}: {sentence}")))
+}
+
+/// Returns why a server cannot be one more of a mount, if it has the log of another.
+fn same_log(connections: &[Connection], next: &Connection) -> Option<FsError> {
+    let other = connections.iter().find(|other| other.log == next.log)?;
+    Some(FsError::Option(format!(
+        "{} and {} are one server; name each server once",
+        other.name, next.name
+    )))
+}
+
+/// Finds the directory of a path in the trees of all servers.
+fn trees_of(connections: &[Connection], path: &str) -> Result<ServedTrees, FsError> {
+    let mut trees = Vec::with_capacity(connections.len());
+    for (place, connection) in connections.iter().enumerate() {
+        let Connection { name, log, files, .. } = connection;
+        let root = root_of(name, files, path)?;
+        trees.push(ServedTree::new(name.clone(), Arc::clone(files), root, *log, place));
+    }
+    let mut trees = trees.into_iter();
+    let first = trees.next().ok_or_else(|| FsError::Option("no server is named".to_owned()))?;
+    Ok(ServedTrees::new(first, trees.collect()))
+}
+
 /// Finds the directory of a path in the server's tree.
-fn root_of(files: &Arc<RemoteFiles>, tree: &str) -> Result<InodeId, FsError> {
+fn root_of(server: &str, files: &Arc<RemoteFiles>, tree: &str) -> Result<InodeId, FsError> {
     let mut inode = InodeId::ROOT;
     for name in tree.split('/').filter(|name| !name.is_empty()) {
         let (sender, receiver) = mpsc::channel();
@@ -144,11 +230,13 @@ fn root_of(files: &Arc<RemoteFiles>, tree: &str) -> Result<InodeId, FsError> {
         inode = match found {
             Ok(FileResponse::Attributes(found)) => Attributes::from(found).inode,
             Ok(_) => {
-                return Err(FsError::Refused("the server does not answer as it should".into()));
+                return Err(FsError::Refused(format!("{server} does not answer as it should")));
             }
             Err(why) => {
                 let why = std::io::Error::from(why);
-                return Err(FsError::at("the server has no directory", Path::new(tree))(why));
+                return Err(FsError::Refused(format!(
+                    "the server {server} has no directory {tree}: {why}; make it there, or mount the root of the tree"
+                )));
             }
         };
     }

@@ -1,7 +1,10 @@
 //! The control socket of a mount whose log is at a server: passes requests on.
 //!
+//! # Model
+//! Each of several servers is asked about the paths that lie there, one after the other.
+//!
 //! # Invariants
-//! I1. The server is asked when it has all bytes that were written before.
+//! I1. A server is asked when it has all bytes that were written before.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
@@ -10,12 +13,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
+use clearway_proto::staging::InodeId;
 use rustix::io::Errno;
 
-use super::client::RemoteFiles;
-use super::request::FileResponse;
+use super::request::{FileRequest, FileResponse, RequestPlace};
+use super::trees::{ServedTree, ServedTrees, TreeResponse, request_first};
 use crate::FsError;
-use crate::control::{ControlRequest, ControlResponse, write_line};
+use crate::control::{ControlPath, ControlRequest, ControlResponse, write_line};
 use crate::control_socket::{ControlConnection, ControlSocket, NO_PLACE, RequestSlots};
 
 /// Bytes of the longest request.
@@ -25,11 +29,10 @@ const LINE_MAX: u64 = 60 << 10;
 pub(super) struct ControlRelay(ControlSocket);
 
 struct RelayShared {
-    files: Arc<RemoteFiles>,
-    /// The mount point, and what is mounted there.
+    trees: ServedTrees,
+    /// The mount point.
     directory: PathBuf,
-    server: String,
-    /// The path of the mounted directory in the server's tree, with a slash behind it unless it is
+    /// The path of the mounted directory in the servers' trees, with a slash behind it unless it is
     /// the root.
     tree: String,
 }
@@ -66,18 +69,12 @@ fn socket_directory() -> Result<PathBuf, FsError> {
 
 impl ControlRelay {
     /// Opens a socket and answers on it.
-    pub(super) fn open(
-        files: &Arc<RemoteFiles>,
-        directory: &Path,
-        server: &str,
-        tree: &str,
-    ) -> Result<Self, FsError> {
+    pub(super) fn open(trees: &ServedTrees, directory: &Path, tree: &str) -> Result<Self, FsError> {
         let path = socket_directory()?.join(format!("mount-{}", std::process::id()));
         let tree = tree.trim_matches('/');
         let shared = RelayShared {
-            files: Arc::clone(files),
+            trees: trees.clone(),
             directory: directory.to_owned(),
-            server: server.to_owned(),
             tree: if tree.is_empty() { String::new() } else { format!("{tree}/") },
         };
         ControlSocket::open(path, RequestSlots::default(), move |connection| {
@@ -102,62 +99,146 @@ impl RelayShared {
             let why = format!("a request has at most {LINE_MAX} bytes; name fewer paths");
             return write_line(&mut out, &ControlResponse::Refused { why });
         }
-        let Ok(mut request) = serde_json::from_str::<ControlRequest>(&line) else {
+        let Ok(request) = serde_json::from_str::<ControlRequest>(&line) else {
             let why = "the request cannot be read; use the same release of clearway as the mount";
             return write_line(&mut out, &ControlResponse::Refused { why: why.to_owned() });
         };
         let Some(_place) = connection.begin() else {
             return write_line(&mut out, &ControlResponse::Refused { why: NO_PLACE.to_owned() });
         };
-        for path in request.paths_mut() {
-            path.0 = format!("{}{}", self.tree, path.0.trim_start_matches('/'));
+        let parts = self.divided(&request);
+        if let (ControlRequest::Publish { .. }, [first, second, ..]) = (&request, parts.as_slice())
+        {
+            let why = format!(
+                "a set appears as a whole only if it is on one server, and this one is on {} and {}; publish directories at the top of the mount one after the other",
+                first.0.name, second.0.name
+            );
+            return write_line(&mut out, &ControlResponse::Refused { why });
         }
-        let mut passed = Vec::new();
-        write_line(&mut passed, &request)?;
-        let passed = String::from_utf8_lossy(&passed).into_owned();
-        let (sender, receiver) = mpsc::channel();
-        let files = Arc::clone(&self.files);
-        self.files.after_all_writes(Box::new(move || {
-            let answer = Box::new(move |found| {
-                let _ = sender.send(found);
-            });
-            files.control(passed, answer);
-        }));
-        let found: Result<(FileResponse, Vec<u8>), Errno> =
-            receiver.recv().unwrap_or(Err(Errno::IO));
-        match found.and_then(|(response, lines)| response.outcome().map(|_| lines)) {
-            Ok(lines) => self.pass_back(&lines, &mut out),
-            Err(Errno::SHUTDOWN) => {
-                let why = "the mount ended before the server answered";
-                write_line(&mut out, &ControlResponse::Refused { why: why.to_owned() })
+        for (tree, mut request) in parts {
+            for path in request.paths_mut() {
+                path.0 = format!("{}{}", self.tree, path.0.trim_start_matches('/'));
             }
-            Err(why) => {
-                let why = format!("the server does not answer: {why}");
-                write_line(&mut out, &ControlResponse::Refused { why })
+            let outcome = ask(&tree, &request).and_then(|lines| self.pass_back(&tree, &lines, out));
+            match outcome {
+                Ok(RelayEnd::Done) => {}
+                Ok(RelayEnd::Refused) => return Ok(()),
+                Err(why) => {
+                    return write_line(
+                        &mut out,
+                        &ControlResponse::Refused { why: why.to_string() },
+                    );
+                }
             }
         }
+        write_line(&mut out, &ControlResponse::Done)
     }
 
-    /// Writes the lines of a response, as this mount is.
-    fn pass_back(&self, lines: &[u8], out: &mut &UnixStream) -> io::Result<()> {
+    /// Returns what each server is asked: about the paths that lie there.
+    fn divided(&self, request: &ControlRequest) -> Vec<(Arc<ServedTree>, ControlRequest)> {
+        let mut parts: Vec<_> = self
+            .trees
+            .all()
+            .map(|tree| (Arc::clone(tree), request.with_paths(Vec::new())))
+            .collect();
+        if request.paths().is_empty() {
+            return parts;
+        }
+        for path in request.paths() {
+            let top = path.0.trim_start_matches('/').split('/').next().unwrap_or_default();
+            let holder = match ControlPath(top.to_owned()).to_bytes() {
+                Some(name) if !name.is_empty() => Some(self.holder(&name)),
+                _ => None,
+            };
+            for (tree, part) in &mut parts {
+                if holder.as_ref().is_none_or(|holder| Arc::ptr_eq(holder, tree)) {
+                    part.push_path(path.clone());
+                }
+            }
+        }
+        parts.retain(|(_, part)| !part.paths().is_empty());
+        parts
+    }
+
+    /// Returns the server that has a name at the top of the mount, or would make it.
+    fn holder(&self, name: &[u8]) -> Arc<ServedTree> {
+        let mut holders = self.trees.holders(InodeId::ROOT.0, name);
+        if holders.len() > 1 {
+            let (sender, receiver) = mpsc::channel();
+            let wanted = name.to_vec();
+            let request =
+                move |tree: &ServedTree| FileRequest::Lookup(RequestPlace::new(tree.root, &wanted));
+            let answer = Box::new(move |tree: &Arc<ServedTree>, found: TreeResponse| {
+                let _ = sender.send(found.is_ok().then(|| Arc::clone(tree)));
+            });
+            request_first(holders.clone(), request, answer);
+            if let Ok(Some(holder)) = receiver.recv() {
+                return holder;
+            }
+        }
+        holders.swap_remove(0)
+    }
+
+    /// Writes the lines of a server's response, as this mount is, but the last if it was done.
+    fn pass_back(
+        &self,
+        tree: &ServedTree,
+        lines: &[u8],
+        mut out: &UnixStream,
+    ) -> io::Result<RelayEnd> {
         for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let mut response: ControlResponse = serde_json::from_slice(line)?;
             match &mut response {
                 ControlResponse::Status(status) => {
                     status.mounted_on = self.directory.display().to_string();
                     status.process = std::process::id();
-                    status.server = Some(self.server.clone());
-                    status.unacknowledged_bytes = self.files.counts().unacknowledged;
+                    status.server = Some(tree.name.clone());
+                    status.unacknowledged_bytes = tree.files.counts().unacknowledged;
                 }
                 ControlResponse::File(file) => {
                     if let Some(below) = file.path.0.strip_prefix(&self.tree) {
                         file.path.0 = below.to_owned();
                     }
                 }
-                _ => {}
+                ControlResponse::Done => return Ok(RelayEnd::Done),
+                ControlResponse::Refused { .. } => {
+                    write_line(&mut out, &response)?;
+                    return Ok(RelayEnd::Refused);
+                }
+                ControlResponse::Notice { .. } => {}
             }
-            write_line(out, &response)?;
+            write_line(&mut out, &response)?;
         }
-        Ok(())
+        Err(io::Error::other("the server ended its answer too early; repeat the command"))
+    }
+}
+
+/// How a server's response ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RelayEnd {
+    Done,
+    Refused,
+}
+
+/// Asks a server when it has all bytes that were written before; returns the lines of its response.
+fn ask(tree: &Arc<ServedTree>, request: &ControlRequest) -> io::Result<Vec<u8>> {
+    let mut passed = Vec::new();
+    write_line(&mut passed, request)?;
+    let passed = String::from_utf8_lossy(&passed).into_owned();
+    let (sender, receiver) = mpsc::channel();
+    let files = Arc::clone(&tree.files);
+    tree.files.after_all_writes(Box::new(move || {
+        let answer = Box::new(move |found| {
+            let _ = sender.send(found);
+        });
+        files.control(passed, answer);
+    }));
+    let found: Result<(FileResponse, Vec<u8>), Errno> = receiver.recv().unwrap_or(Err(Errno::IO));
+    match found.and_then(|(response, lines)| response.outcome().map(|_| lines)) {
+        Ok(lines) => Ok(lines),
+        Err(Errno::SHUTDOWN) => Err(io::Error::other("the mount ended before the server answered")),
+        Err(why) => {
+            Err(io::Error::other(format!("the server {} does not answer: {why}", tree.name)))
+        }
     }
 }

@@ -28,6 +28,7 @@ use crate::handles::OpenUsage;
 use crate::log_directory::LogSizes;
 use crate::mount::{LogOptions, Reporter};
 use crate::names::{Attributes, Maker};
+use crate::store::StoreSharing;
 use crate::testing::TestDirectory;
 
 const SIZES: LogSizes = LogSizes { total: Bytes(64 << 20), inodes: 10_000 };
@@ -84,6 +85,7 @@ impl TestService {
         LogOptions {
             log: path("log"),
             store: path("store"),
+            sharing: StoreSharing::Alone,
             sizes: SIZES,
             memory: 32 << 20,
             class: self.pace.map(|_| Class::Bulk),

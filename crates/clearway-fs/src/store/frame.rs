@@ -23,6 +23,8 @@ use clearway_proto::staging::{
     CopyPiece, EntryName, InodeId, LogId, LogPlace, NodeKind, SpecialKind, SpecialNode, StepEnd,
     StoreAttributes, StoreBase, StorePath, StoreStep, StrangerFate, WallNs,
 };
+
+use super::owner::{StoreOwner, StoreSharing};
 use clearway_proto::wire::Fault;
 
 /// Bytes of the longest frame to a child: a pass of some millions of pieces.
@@ -37,7 +39,7 @@ pub(super) struct ChildPlaces {
     pub(super) log: PathBuf,
     pub(super) steps: u32,
     /// The log that the mark of the store names; none where the store has no mark.
-    pub(super) owner: Option<LogId>,
+    pub(super) owner: Option<StoreOwner>,
     /// The rate of copies; none without a bound.
     pub(super) rate: Option<BitsPerSec>,
 }
@@ -120,8 +122,9 @@ impl ChildPlaces {
         let mut frame = FrameWriter::new();
         let (store, log) = (self.store.as_os_str().as_bytes(), self.log.as_os_str().as_bytes());
         frame.bytes(store).bytes(log).u32(self.steps);
-        let owner = self.owner.map_or(Vec::new(), |owner| owner.0.to_le_bytes().to_vec());
-        frame.bytes(&owner).u64(self.rate.map_or(0, |rate| rate.0));
+        let owner = self.owner.map_or(Vec::new(), |owner| owner.log.0.to_le_bytes().to_vec());
+        let is_shared = self.owner.is_some_and(|owner| owner.sharing == StoreSharing::Shared);
+        frame.bytes(&owner).u32(u32::from(is_shared)).u64(self.rate.map_or(0, |rate| rate.0));
         frame.finish()
     }
 
@@ -130,10 +133,16 @@ impl ChildPlaces {
         let mut path = || Some(PathBuf::from(OsStr::from_bytes(run(&mut rest)?)));
         let (store, log) = (path()?, path()?);
         let steps = rest.u32()?;
-        let owner = match run(&mut rest)? {
+        let owning = match run(&mut rest)? {
             [] => None,
             bytes => Some(LogId(u128::from_le_bytes(bytes.try_into().ok()?))),
         };
+        let sharing = match rest.u32()? {
+            0 => StoreSharing::Alone,
+            1 => StoreSharing::Shared,
+            _ => return None,
+        };
+        let owner = owning.map(|log| StoreOwner { log, sharing });
         let rate = Some(BitsPerSec(rest.u64()?)).filter(|rate| rate.0 > 0);
         rest.is_empty().then_some(Self { store, log, steps, owner, rate })
     }
@@ -480,7 +489,8 @@ mod tests {
         let store = PathBuf::from(OsStr::from_bytes(b"/st\xffore"));
         for rate in [None, Some(BitsPerSec(5))] {
             let (store, log) = (store.clone(), "/log".into());
-            let places = ChildPlaces { store, log, steps: 8, owner: Some(LogId(7 << 100)), rate };
+            let owner = Some(StoreOwner { log: LogId(7 << 100), sharing: StoreSharing::Shared });
+            let places = ChildPlaces { store, log, steps: 8, owner, rate };
             assert_eq!(ChildPlaces::parse(&places.to_frame()[4..]), Some(places));
         }
     }

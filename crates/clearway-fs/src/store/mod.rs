@@ -14,8 +14,8 @@
 //!
 //! Rooms: `worker` (the interface to the engine), `supervisor` (starts and gives up the child),
 //! `frame` (the bytes between them), `child` (the child process), `steps`, `copy`, `read_back`,
-//! `drain_pace`, `attributes` and `access` (the steps), `place` (the directory, and paths in it), `bodies` (reads
-//! the log for a child).
+//! `drain_pace`, `attributes` and `access` (the steps), `owner` (whose the store is), `place` (the
+//! directory, and paths in it), `bodies` (reads the log for a child).
 //!
 //! # Not here
 //! The order of steps (`proto::staging::StoreDrain`).
@@ -27,6 +27,7 @@ mod child;
 mod copy;
 mod drain_pace;
 mod frame;
+mod owner;
 mod place;
 mod read_back;
 mod steps;
@@ -37,7 +38,8 @@ mod worker;
 
 pub use self::child::serve;
 
+pub use self::owner::{StoreOwner, StoreSharing};
+pub(crate) use self::owner::{is_reserved, is_shared};
 pub use self::place::OBJECTS_NAME;
-pub(crate) use self::place::mark_of;
 pub(crate) use self::steps::stranger_name;
 pub use self::worker::{StoreOptions, StoreReader, StoreWorker};

@@ -22,6 +22,7 @@
 //!     a directory is opened only if its mark names the log.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,17 +30,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use clearway_proto::staging::{EntryName, InodeId, LogId, StoreBase, StorePath};
+use clearway_proto::staging::{EntryName, InodeId, StoreBase, StorePath};
 use rustix::fs::{
     self, AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat,
 };
 use rustix::io::Errno;
 
 use super::bodies::errno;
-use crate::names::STORE_MARK;
+use super::owner::{StoreOwner, is_reserved};
 
-/// The name of the hidden directory of objects, in the root of a store. A tree must not use it
-/// there.
+/// The name of the hidden directory of objects, in the root of a store of one log. A tree must not
+/// use it there.
 pub const OBJECTS_NAME: &str = ".clearway-objects";
 /// The error where the path of a store does not lead to the store. No call of a step fails with it.
 pub(super) const NO_STORE: Errno = Errno::NOMEDIUM;
@@ -50,8 +51,8 @@ const PATH_MAX: usize = 3800;
 #[derive(Debug)]
 pub(super) struct StorePlace {
     path: PathBuf,
-    /// The log that the mark of the store names; none where it has no mark.
-    owner: Option<LogId>,
+    /// The log whose mark the store has; none where it has no mark.
+    owner: Option<StoreOwner>,
     usage: StoreUsage,
     open: Mutex<Option<Arc<OpenStore>>>,
 }
@@ -86,7 +87,7 @@ pub(super) struct ObjectIndex {
 }
 
 impl StorePlace {
-    pub(super) fn new(path: &Path, owner: Option<LogId>, usage: StoreUsage) -> Self {
+    pub(super) fn new(path: &Path, owner: Option<StoreOwner>, usage: StoreUsage) -> Self {
         Self { path: path.to_owned(), owner, usage, open: Mutex::new(None) }
     }
 
@@ -102,7 +103,7 @@ impl StorePlace {
         }
         *open = None;
         let root = self.open_root()?;
-        let objects = open_objects(&root)?;
+        let objects = open_objects(&root, &self.objects_name())?;
         // A child of an earlier mount that could not be ended may still be in a call. Not every file
         // system has locks of directories.
         if self.usage == StoreUsage::Change
@@ -122,11 +123,12 @@ impl StorePlace {
         let root = self.open_root()?;
         fs::syncfs(&root)?;
         // Members of a set that is not published must not be found in it.
-        match fs::mkdirat(&root, OBJECTS_NAME, Mode::RWXU) {
+        let name = self.objects_name();
+        match fs::mkdirat(&root, &name, Mode::RWXU) {
             Err(Errno::EXIST) => {}
             made => made?,
         }
-        close_to_others(&open_objects(&root)?)?;
+        close_to_others(&open_objects(&root, &name)?)?;
         sync_directory(&root)?;
         self.open()
     }
@@ -135,11 +137,16 @@ impl StorePlace {
     /// can be moved or unmounted while it is open.
     pub(super) fn is_at_path(&self, store: &OpenStore) -> bool {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
-        let objects = fs::statat(&store.root, OBJECTS_NAME, flags);
+        let objects = fs::statat(&store.root, self.objects_name(), flags);
         [fs::stat(&self.path), objects]
             .into_iter()
             .zip(store.identity)
             .all(|(found, identity)| found.is_ok_and(|found| identity_of(&found) == identity))
+    }
+
+    /// Returns the name of the directory of objects.
+    fn objects_name(&self) -> OsString {
+        self.owner.map_or_else(|| OBJECTS_NAME.into(), |owner| owner.objects_name())
     }
 
     /// Opens the directory of the store, if it is the store.
@@ -150,20 +157,21 @@ impl StorePlace {
         };
         let Some(owner) = self.owner else { return Ok(root) };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let mark = match fs::openat(&root, STORE_MARK, flags, Mode::empty()) {
+        let mark = match fs::openat(&root, owner.mark_name(), flags, Mode::empty()) {
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Err(NO_STORE),
             opened => opened?,
         };
         let mut bytes = Vec::new();
-        let most = 2 * mark_of(owner).len() as u64;
+        let expected = owner.mark();
+        let most = 2 * expected.len() as u64;
         File::from(mark).take(most).read_to_end(&mut bytes).map_err(errno)?;
-        if bytes == mark_of(owner).as_bytes() { Ok(root) } else { Err(NO_STORE) }
+        if bytes == expected.as_bytes() { Ok(root) } else { Err(NO_STORE) }
     }
 }
 
 /// Opens the directory of objects.
-fn open_objects(root: &OwnedFd) -> Result<OwnedFd, Errno> {
-    match fs::openat(root, OBJECTS_NAME, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
+fn open_objects(root: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
+    match fs::openat(root, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Err(NO_STORE),
         opened => opened,
     }
@@ -184,11 +192,6 @@ fn close_to_others(objects: &OwnedFd) -> Result<(), Errno> {
 /// Returns device and inode.
 fn identity_of(found: &Stat) -> (u64, u64) {
     (found.st_dev, found.st_ino)
-}
-
-/// Returns what the mark of a store has when a log is drained into it.
-pub(crate) fn mark_of(log: LogId) -> String {
-    format!("{:032x}\n", log.0)
 }
 
 /// How directories are opened to be read and synced.
@@ -247,7 +250,7 @@ impl OpenStore {
     /// Returns the directory that a path lies in, and its last name.
     pub(super) fn parent<'a>(&self, path: &'a StorePath) -> Result<(OwnedFd, &'a [u8]), Errno> {
         let (last, above) = path.names.split_last().ok_or(Errno::INVAL)?;
-        let is_hidden = path.base == StoreBase::Root && last.bytes() == OBJECTS_NAME.as_bytes();
+        let is_hidden = path.base == StoreBase::Root && is_reserved(last.bytes());
         if above.is_empty() && is_hidden {
             return Err(Errno::PERM);
         }
@@ -258,7 +261,7 @@ impl OpenStore {
         let base = match base {
             StoreBase::Objects => &self.objects,
             StoreBase::Root => match names.first() {
-                Some(name) if name.bytes() == OBJECTS_NAME.as_bytes() => return Err(Errno::PERM),
+                Some(name) if is_reserved(name.bytes()) => return Err(Errno::PERM),
                 _ => &self.root,
             },
         };

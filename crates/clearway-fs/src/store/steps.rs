@@ -14,8 +14,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use clearway_proto::staging::{
-    InodeId, LogId, NodeKind, SpecialKind, SpecialNode, StepEnd, StoreAttributes, StorePath,
-    StoreStep, StrangerFate,
+    InodeId, NodeKind, SpecialKind, SpecialNode, StepEnd, StoreAttributes, StorePath, StoreStep,
+    StrangerFate,
 };
 use clearway_proto::wire::Fault;
 use rustix::fs::{self, AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
@@ -26,6 +26,7 @@ use super::attributes;
 use super::bodies::LogBodies;
 use super::copy::FileCopy;
 use super::drain_pace::DrainPace;
+use super::owner::StoreOwner;
 use super::place::{
     NO_STORE, OpenStore, StorePlace, StoreUsage, file_type, is_own, look, object_name,
     parse_object, parse_old, sync_directory,
@@ -59,7 +60,7 @@ enum Way {
 
 impl StepRunner {
     /// Creates one for the steps of the log in `log`, whose mark the store has if it has an `owner`.
-    pub(super) fn new(store: &Path, log: &Path, owner: Option<LogId>) -> Self {
+    pub(super) fn new(store: &Path, log: &Path, owner: Option<StoreOwner>) -> Self {
         let place = StorePlace::new(store, owner, StoreUsage::Change);
         Self { place, bodies: LogBodies::new(log), pace: None }
     }

@@ -9,12 +9,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clearway_proto::base::BitsPerSec;
-use clearway_proto::staging::{InodeId, LogId, StepEnd, StoreTask};
+use clearway_proto::staging::{InodeId, StepEnd, StoreTask};
 use clearway_runtime::wake_signal::WakeSignal;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::copy::open_as_owner;
+use super::owner::StoreOwner;
 use super::place::{StorePlace, StoreUsage, file_type, look, object_name};
 use super::supervisor::{Supervisor, SupervisorDesk};
 use crate::FsError;
@@ -40,9 +41,9 @@ pub struct StoreOptions {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// The log that the mark of the store names. Steps change nothing in a directory with another
-    /// mark, or without one. `None`: the store has no mark.
-    pub owner: Option<LogId>,
+    /// The log whose mark the store has. Steps change nothing in a directory with another mark, or
+    /// without one. `None`: the store has no mark.
+    pub owner: Option<StoreOwner>,
     /// The rate of copies; none without a bound.
     pub rate: Option<BitsPerSec>,
 }
@@ -135,7 +136,7 @@ pub struct StoreReader(Arc<StorePlace>);
 
 impl StoreReader {
     /// Creates one for the store in a directory, which the log `owner` is drained into.
-    pub fn new(store: &Path, owner: Option<LogId>) -> Self {
+    pub fn new(store: &Path, owner: Option<StoreOwner>) -> Self {
         Self(Arc::new(StorePlace::new(store, owner, StoreUsage::Read)))
     }
 

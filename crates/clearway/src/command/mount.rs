@@ -22,7 +22,7 @@ use clearway_fs::control::{ControlRequest, ControlResponse};
 use clearway_fs::mount::{
     MountOptions, Mounted, Reporter, Unmounter, detach, is_left_behind, unmount,
 };
-use clearway_fs::network::mount::{RemoteMountOptions, RemoteMounted};
+use clearway_fs::network::mount::{RemoteMountOptions, RemoteMounted, RemoteServer};
 use clearway_runtime::launch::escaped;
 use clearway_runtime::munge::{MungeDaemon, SOCKET};
 use clearway_wires::RemoteTransport;
@@ -34,7 +34,7 @@ use signal_hook::iterator::Signals;
 use super::{counted, mount_copies};
 use crate::mechanism::staging::log_flags::LogFlags;
 use crate::mechanism::staging::metrics::{MountMetrics, RemoteMountMetrics};
-use crate::mechanism::staging::service::{MountConnector, MountProof, ServerAddress};
+use crate::mechanism::staging::service::{MountConnector, MountProof, RemoteTree};
 use crate::report::model::rfc3339;
 use crate::run::exit::{Exit, wrong_usage};
 use crate::run::key_file;
@@ -58,11 +58,13 @@ const CLOSE_MAX: Duration = Duration::from_secs(300);
 pub(crate) struct MountFlags {
     /// Keep files in a log in the directory LOG, and copy them to the existing directory STORE,
     /// both on this machine. If LOG is missing or empty, the command makes a log there. --size,
-    /// --inodes, --class, --rule, --store-timeout, --drain-rate and --policy need --local.
+    /// --inodes, --class, --rule, --store-timeout, --drain-rate, --shared-store and --policy need
+    /// --local.
     #[arg(long, value_name = "LOG:STORE")]
     local: Option<LocalPlaces>,
     /// Mount on this existing directory. Without --local, name the server before it, as in
-    /// `SERVER[:PORT][:/TREE] DIRECTORY` [default: port 27183, the root of the server's tree].
+    /// `SERVER[:PORT][:/TREE] DIRECTORY`, or several, as in `SERVER1,SERVER2 DIRECTORY`: each name
+    /// at the top of the mount is on one of them [default: port 27183, the root of the tree].
     #[arg(value_name = "[SERVER] DIRECTORY", required = true, num_args = 1..=2)]
     places: Vec<PathBuf>,
     /// Read the key from this file; the server must accept it. Without --local, give --key or
@@ -128,7 +130,7 @@ impl FromStr for LocalPlaces {
 /// What a command line asks to mount.
 enum MountSource<'a> {
     Local(&'a LocalPlaces),
-    Server(ServerAddress),
+    Served(RemoteTree),
 }
 
 impl MountFlags {
@@ -139,13 +141,13 @@ impl MountFlags {
             (Some(_), _) => {
                 wrong_usage!("--local names log and store; name one directory to mount on")
             }
-            (None, [server, directory]) => {
-                let server = server.to_str().context("the name of a server is text")?;
-                let server = server.parse().map_err(|why: String| anyhow!(why))?;
-                Ok((MountSource::Server(server), directory))
+            (None, [served, directory]) => {
+                let served = served.to_str().context("the name of a server is text")?;
+                let served = served.parse().map_err(|why: String| anyhow!(why))?;
+                Ok((MountSource::Served(served), directory))
             }
             (None, _) => wrong_usage!(
-                "name what to mount: --local LOG:STORE DIRECTORY, or SERVER[:PORT][:/TREE] DIRECTORY"
+                "name what to mount: --local LOG:STORE DIRECTORY, or SERVER[:PORT][,SERVER...][:/TREE] DIRECTORY"
             ),
         }
     }
@@ -177,26 +179,29 @@ impl Serving {
                 let log = flags.log.options(log, store);
                 Ok(Self::Local(Mounted::open(&MountOptions { log, directory }, reporter)?))
             }
-            MountSource::Server(server) => {
+            MountSource::Served(served) => {
                 if let Some(flag) = flags.log.first_of_log() {
                     wrong_usage!(
                         "{flag} is for the log, which the server has: set it with `clearway stage serve`; `clearway stage set-class` sets classes of files"
                     );
                 }
-                let proof = flags.proof()?;
                 let far = match flags.wire {
                     ServerWire::Udp => RemoteTransport::Udp,
                     ServerWire::Ofi => RemoteTransport::Ofi,
                 };
                 let options = RemoteMountOptions {
-                    server: server.to_string(),
-                    tree: server.tree.clone(),
+                    tree: served.tree,
                     directory,
                     memory: flags.log.memory.0,
                     timeout: flags.server_timeout,
                 };
-                let connector = Box::new(MountConnector::new(server, proof, far));
-                Ok(Self::Remote(RemoteMounted::open(&options, connector, reporter)?))
+                let servers = served.servers.into_iter().map(|server| {
+                    let name = server.to_string();
+                    let connector = Box::new(MountConnector::new(server, flags.proof()?, far));
+                    Ok(RemoteServer { name, connector })
+                });
+                let servers = servers.collect::<Result<_>>()?;
+                Ok(Self::Remote(RemoteMounted::open(&options, servers, reporter)?))
             }
         }
     }

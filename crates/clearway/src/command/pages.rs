@@ -174,6 +174,7 @@ pub(super) const PAGES: &[CommandPage] = &[
                 "A log and a store of this machine",
             ),
             ("clearway mount server1 /ck --key host.key", "A log that another host serves"),
+            ("clearway mount server1,server2 /ck --munge", "One tree of two servers"),
         ],
     ),
     page("umount", &[("clearway umount /mnt/ck", "Returns when everything is in the log")]),

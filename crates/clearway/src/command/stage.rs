@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use clearway_fs::client::ControlClient;
 use clearway_fs::control::{
@@ -18,6 +18,7 @@ use clearway_fs::inspect::{LogInspection, inspect};
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos};
 use clearway_proto::stats::{Quantile, QuantileValue};
 use clearway_runtime::launch::escaped;
+use serde::Serialize;
 
 use super::warm::{WarmFlags, warm};
 use super::{counted, json_text, print};
@@ -264,16 +265,35 @@ fn ask(
     Ok(())
 }
 
+/// The status of each server of a mount that has several.
+#[derive(Serialize)]
+struct ServersStatus {
+    servers: Vec<MountStatus>,
+}
+
 fn status(path: &Path, format: FigureFormat) -> Result<()> {
     let (client, _) = ControlClient::find(path)?;
-    let mut found = None;
+    let mut found = Vec::new();
     client.ask(&ControlRequest::Status, |response| {
         if let ControlResponse::Status(status) = response {
-            found = Some(status);
+            found.push(*status);
         }
     })?;
-    let status = found.ok_or_else(|| anyhow!("the mount did not report its status"))?;
-    print(&format.text(&figures(&status), &status, || page(&status))?)
+    let text = match found.as_slice() {
+        [] => bail!("the mount did not report its status"),
+        [status] => format.text(&figures(status), status, || page(status))?,
+        several => {
+            let of_server = |status: &MountStatus| {
+                let server = status.server.clone().unwrap_or_default();
+                let labelled = move |figure: Figure| figure.with("server", server.clone());
+                figures(status).into_iter().map(labelled).collect::<Vec<_>>()
+            };
+            let all: Vec<Figure> = several.iter().flat_map(of_server).collect();
+            let pages = || several.iter().map(page).collect::<Vec<_>>().join("\n");
+            format.text(&all, &ServersStatus { servers: several.to_vec() }, pages)?
+        }
+    };
+    print(&text)
 }
 
 /// Returns what `status` counts, as figures.
@@ -318,8 +338,10 @@ fn figures(status: &MountStatus) -> Vec<Figure> {
 
 fn page(status: &MountStatus) -> String {
     let used = status.log_bytes.saturating_sub(status.log_bytes_free);
-    let mut lines = vec![
-        format!("mount    {} (process {})", escaped(&status.mounted_on), status.process),
+    let mut lines =
+        vec![format!("mount    {} (process {})", escaped(&status.mounted_on), status.process)];
+    lines.extend(status.server.as_ref().map(|server| format!("server   {}", escaped(server))));
+    lines.extend([
         format!(
             "log      {}: {} of {} used",
             escaped(&status.log),
@@ -347,7 +369,7 @@ fn page(status: &MountStatus) -> String {
             sync_time(status, Quantile::P99)
         ),
         format!("class    {} where no other is set", status.class),
-    ];
+    ]);
     lines.extend(status.pace.as_ref().map(pace_line));
     if let Some(why) = &status.snapshot_failed {
         lines.push(format!("snapshot not written: {}; the log frees no space", escaped(why)));

@@ -12,6 +12,7 @@ mod metrics;
 mod munge;
 mod programs;
 mod served;
+mod several;
 mod slurm_scripts;
 
 use std::fs::{self, File, OpenOptions};

@@ -8,7 +8,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::super::steps::{StepRunner, stranger_name};
 use super::*;
-use crate::store::mark_of;
+use crate::store::{StoreOwner, StoreSharing};
 
 const STAYS: StepEnd = StepEnd::DoneBeside(StrangerFate::Stays);
 
@@ -228,21 +228,48 @@ fn carry_out__a_store_that_is_not_at_its_path_is_left_alone() {
     assert_eq!(end, StepEnd::Absent);
 }
 
+const fn alone(log: u128) -> StoreOwner {
+    StoreOwner { log: LogId(log), sharing: StoreSharing::Alone }
+}
+
+#[test]
+fn carry_out__logs_that_share_a_store_keep_the_objects_of_each_other() {
+    let mut store = NearStore::new();
+    let log = store.directory.path().join("log");
+    let owners =
+        [0x17, 0x18].map(|log| StoreOwner { log: LogId(log), sharing: StoreSharing::Shared });
+    for (owner, bytes) in owners.iter().zip([b"one", b"two"]) {
+        fs::write(store.path("").join(owner.mark_name()), owner.mark()).expect("written");
+        store.runner = StepRunner::new(&store.path(""), &log, Some(*owner));
+        assert_eq!(store.carry_out(&StoreStep::Sweep { keeps: Vec::new() }), StepEnd::Done);
+        assert_eq!(store.file(5, bytes), StepEnd::Done);
+    }
+    // The first forgets all of its objects, and the second keeps those of the same numbers.
+    store.runner = StepRunner::new(&store.path(""), &log, Some(owners[0]));
+    assert_eq!(store.carry_out(&StoreStep::Sweep { keeps: Vec::new() }), StepEnd::Done);
+    let has =
+        |owner: StoreOwner| StoreReader::new(&store.path(""), Some(owner)).open_object(InodeId(5));
+    assert!(has(owners[0]).is_err());
+    let mut kept = String::new();
+    has(owners[1]).expect("kept").read_to_string(&mut kept).expect("read");
+    assert_eq!(kept, "two");
+}
+
 #[test]
 fn carry_out__a_store_with_the_mark_of_another_log_is_left_alone() {
     let mut store = NearStore::new();
     let mark = store.path(".clearway-log");
-    let owner = LogId(0x17);
+    let owner = alone(0x17);
     let log = store.directory.path().join("log");
     store.runner = StepRunner::new(&store.path(""), &log, Some(owner));
     let sweep = StoreStep::Sweep { keeps: Vec::new() };
     assert_eq!(store.carry_out(&sweep), StepEnd::Absent, "it has none");
-    fs::write(&mark, mark_of(LogId(0x18))).expect("written");
+    fs::write(&mark, alone(0x18).mark()).expect("written");
     assert_eq!(store.carry_out(&sweep), StepEnd::Absent);
-    fs::write(&mark, mark_of(owner)).expect("written");
+    fs::write(&mark, owner.mark()).expect("written");
     assert_eq!(store.carry_out(&sweep), StepEnd::Done);
     assert_eq!(store.file(5, b"ours"), StepEnd::Done);
-    assert!(StoreReader::new(&store.path(""), Some(LogId(1))).open_object(InodeId(5)).is_err());
+    assert!(StoreReader::new(&store.path(""), Some(alone(1))).open_object(InodeId(5)).is_err());
     assert!(StoreReader::new(&store.path(""), Some(owner)).open_object(InodeId(5)).is_ok());
 }
 

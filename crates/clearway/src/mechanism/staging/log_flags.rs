@@ -9,6 +9,7 @@ use clap::Args;
 use clearway_fs::classes::ClassRule;
 use clearway_fs::log_directory::LogSizes;
 use clearway_fs::mount::LogOptions;
+use clearway_fs::store::StoreSharing;
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
 use clearway_runtime::launch::escaped;
 
@@ -66,6 +67,10 @@ pub(crate) struct LogFlags {
     /// Write to the store at no more than RATE, as in 2Gb/s [default: no limit].
     #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = positive_rate)]
     drain_rate: Option<BitsPerSec>,
+    /// Let several logs have the store, for a mount of several servers. The names at the top of
+    /// their trees must differ, as they do if all mounts name all servers.
+    #[arg(long)]
+    shared_store: bool,
     #[command(flatten)]
     policy: PolicyFlags,
 }
@@ -105,6 +110,7 @@ impl LogFlags {
         LogOptions {
             log: log.to_owned(),
             store: store.to_owned(),
+            sharing: if self.shared_store { StoreSharing::Shared } else { StoreSharing::Alone },
             sizes: LogSizes {
                 total: self.size.unwrap_or(SIZE),
                 inodes: self.inodes.unwrap_or(INODES),
@@ -128,6 +134,7 @@ impl LogFlags {
             ("--rule", !self.rules.is_empty()),
             ("--store-timeout", self.store_timeout.is_some()),
             ("--drain-rate", self.drain_rate.is_some()),
+            ("--shared-store", self.shared_store),
             ("--policy", self.policy.is_given()),
         ];
         flags.into_iter().find_map(|(flag, is_set)| is_set.then_some(flag))

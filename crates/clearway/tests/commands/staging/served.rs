@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::channel;
 
@@ -19,6 +19,8 @@ pub(super) struct ServedPlace {
     server: Option<Child>,
     /// Options of the server beside those of all.
     options: Vec<String>,
+    /// Where the server drains to.
+    store: PathBuf,
     /// Where it listens, once it was started.
     pub(super) address: String,
     /// Where its metrics are.
@@ -54,7 +56,19 @@ impl ServedPlace {
             fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("set");
         }
         let (address, metrics) = ("127.0.0.1:0".to_owned(), String::new());
-        Some(Self { place, server: None, options, address, metrics, hosts: None })
+        let store = place.path("store");
+        Some(Self { place, server: None, options, store, address, metrics, hosts: None })
+    }
+
+    /// Starts two servers that share a store.
+    pub(super) fn pair() -> Option<[Self; 2]> {
+        let shared = || vec!["--shared-store".to_owned()];
+        let mut first = Self::without_server(shared())?;
+        let mut second = Self::without_server(shared())?;
+        second.store.clone_from(&first.store);
+        first.start();
+        second.start();
+        Some([first, second])
     }
 
     /// Starts a server on a host of its own, with another host for each mount.
@@ -89,7 +103,7 @@ impl ServedPlace {
         command.args(["stage", "serve", "--size", "128MiB", "--listen", &self.address]);
         command.args(["--metrics", "127.0.0.1:0"]);
         command.arg("--data").arg(self.place.path("log"));
-        command.arg("--backing").arg(self.place.path("store"));
+        command.arg("--backing").arg(&self.store);
         command.arg("--key").arg(self.place.path("key")).args(&self.options);
         command
     }
@@ -114,9 +128,13 @@ impl ServedPlace {
     }
 
     fn try_mount(&self, directory: &str, key: &str, tree: &str) -> Output {
-        let server = format!("{}{tree}", self.address);
+        self.try_mount_of(&format!("{}{tree}", self.address), directory, key)
+    }
+
+    /// Mounts what `served` names.
+    pub(super) fn try_mount_of(&self, served: &str, directory: &str, key: &str) -> Output {
         let mut command = self.program(Self::host_of(directory));
-        command.args(["mount", &server]).arg(self.place.path(directory));
+        command.args(["mount", served]).arg(self.place.path(directory));
         command.arg("--key").arg(self.place.path(key)).output().expect("the program")
     }
 
@@ -463,7 +481,7 @@ fn serve__who_is_refused_reads_why() {
     );
     let tree = served.try_mount("mnt", "key", ":/nowhere");
     if !error_of(&tree).contains("Operation not permitted") {
-        refused(tree, "the server has no directory nowhere");
+        refused(tree, "has no directory nowhere");
     }
     let second = served.serve().arg("--listen").arg("127.0.0.1:0").output();
     assert!(second.is_ok_and(|second| !second.status.success()));

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use clearway_fs::mount::{Reporter, detach, is_left_behind, unmount};
-use clearway_fs::network::mount::{RemoteMountOptions, RemoteMounted};
+use clearway_fs::network::mount::{RemoteMountOptions, RemoteMounted, RemoteServer};
 use clearway_proto::base::Bytes;
 use clearway_runtime::keys;
 use clearway_runtime::launch::escaped;
@@ -111,16 +111,16 @@ fn open(flags: &NodeMountFlags) -> Result<RemoteMounted> {
         Arc::new(|sentence: &str| eprintln!("clearway: {}", escaped(sentence)));
     let server = ServerAddress::from(flags.server);
     let options = RemoteMountOptions {
-        server: server.to_string(),
         tree: String::new(),
         directory: flags.directory.clone(),
         memory: flags.memory.0,
         // The server ends with the job.
         timeout: None,
     };
+    let name = server.to_string();
     let connector =
         Box::new(MountConnector::new(server, MountProof::Key(secret), RemoteTransport::Udp));
-    Ok(RemoteMounted::open(&options, connector, &reporter)?)
+    Ok(RemoteMounted::open(&options, vec![RemoteServer { name, connector }], &reporter)?)
 }
 
 /// Unmounts; detaches the mount if it stays busy.

@@ -23,40 +23,59 @@ use crate::run::job::tune;
 /// How long a server may take to accept a connection, and to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a server is, and what of its tree is meant.
+/// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerAddress {
     host: String,
     port: u16,
-    /// A directory of the tree; empty for the root.
+}
+
+/// What a mount shows: one directory of the trees of some servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RemoteTree {
+    pub(crate) servers: Vec<ServerAddress>,
+    /// The directory; empty for the root.
     pub(crate) tree: String,
 }
 
-impl FromStr for ServerAddress {
+impl FromStr for RemoteTree {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (place, tree) = match text.split_once(":/") {
-            Some((place, tree)) => (place, tree),
+        let (places, tree) = match text.split_once(":/") {
+            Some((places, tree)) => (places, tree),
             None => (text, ""),
         };
+        let servers = places.split(',').map(|place| ServerAddress::parse(place, text));
+        Ok(Self {
+            servers: servers.collect::<Result<_, _>>()?,
+            tree: tree.trim_matches('/').into(),
+        })
+    }
+}
+
+impl ServerAddress {
+    /// Reads HOST[:PORT]; `all` is the whole text, for the error.
+    fn parse(place: &str, all: &str) -> Result<Self, String> {
         let (host, port) = match place.rsplit_once(':') {
             Some((host, port)) => {
-                let port = port.parse().map_err(|_| format!("'{port}' is not a port; write HOST[:PORT][:/TREE], or `--local LOG:STORE` for directories of this machine"))?;
+                let port = port.parse().map_err(|_| format!("'{port}' is not a port; write HOST[:PORT][,HOST[:PORT]...][:/TREE], or `--local LOG:STORE` for directories of this machine"))?;
                 (host, port)
             }
             None => (place, PORT),
         };
         if host.is_empty() {
-            return Err(format!("'{text}' names no host; write HOST[:PORT][:/DIRECTORY]"));
+            return Err(format!(
+                "'{all}' names no host; write HOST[:PORT][,HOST[:PORT]...][:/TREE]"
+            ));
         }
-        Ok(Self { host: host.to_owned(), port, tree: tree.trim_matches('/').to_owned() })
+        Ok(Self { host: host.to_owned(), port })
     }
 }
 
 impl From<SocketAddrV4> for ServerAddress {
     fn from(address: SocketAddrV4) -> Self {
-        Self { host: address.ip().to_string(), port: address.port(), tree: String::new() }
+        Self { host: address.ip().to_string(), port: address.port() }
     }
 }
 
@@ -241,15 +260,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn from_str__host_port_and_directory() {
-        let parse =
-            |text: &str| text.parse().map(|ServerAddress { host, port, tree }| (host, port, tree));
-        let is = |host: &str, port, tree: &str| Ok((host.to_owned(), port, tree.to_owned()));
-        assert_eq!(parse("server1"), is("server1", PORT, ""));
-        assert_eq!(parse("server1:7"), is("server1", 7, ""));
-        assert_eq!(parse("server1:/a/b/"), is("server1", PORT, "a/b"));
-        assert_eq!(parse("10.0.0.1:7:/a"), is("10.0.0.1", 7, "a"));
-        for wrong in ["", ":7", "server1:x", "server1:70000"] {
+    fn from_str__hosts_ports_and_directory() {
+        let parse = |text: &str| {
+            text.parse().map(|RemoteTree { servers, tree }| {
+                let servers = servers.into_iter().map(|it| (it.host, it.port));
+                (servers.collect::<Vec<_>>(), tree)
+            })
+        };
+        let is = |servers: &[(&str, u16)], tree: &str| {
+            let servers = servers.iter().map(|(host, port)| ((*host).to_owned(), *port));
+            Ok((servers.collect(), tree.to_owned()))
+        };
+        assert_eq!(parse("server1"), is(&[("server1", PORT)], ""));
+        assert_eq!(parse("server1:7"), is(&[("server1", 7)], ""));
+        assert_eq!(parse("server1:/a/b/"), is(&[("server1", PORT)], "a/b"));
+        assert_eq!(parse("10.0.0.1:7:/a"), is(&[("10.0.0.1", 7)], "a"));
+        assert_eq!(parse("a,b:7,c:/x"), is(&[("a", PORT), ("b", 7), ("c", PORT)], "x"));
+        for wrong in ["", ":7", "server1:x", "server1:70000", "a,", ",a", "a,,b", "a:7x,b"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

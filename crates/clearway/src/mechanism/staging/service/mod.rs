@@ -17,6 +17,6 @@ mod message;
 mod munge;
 mod serve;
 
-pub(crate) use connect::{MountConnector, MountProof, ServerAddress};
+pub(crate) use connect::{MountConnector, MountProof, RemoteTree, ServerAddress};
 pub(super) use serve::{AcceptedClients, Service};
 pub(crate) use serve::{ServeFlags, serve};
