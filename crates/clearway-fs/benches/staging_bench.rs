@@ -182,6 +182,7 @@ impl StagedMount {
                 memory: MEMORY,
                 class: None,
                 rules: Vec::new(),
+                deadline: None,
                 class_limit: None,
                 store_timeout: Duration::from_secs(30),
                 drain_rate: None,

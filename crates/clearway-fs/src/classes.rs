@@ -9,8 +9,9 @@
 //! whose pattern is its path, then the next directory above in the same way, then the class of the
 //! mount point, then best effort.
 
-use clearway_proto::base::Class;
+use clearway_proto::base::{Class, Nanos};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use clearway_proto::staging::{
     DrainPolicy, DrainWish, EntryName, Inode, InodeId, InodeKind, Tree, TreeChange, WallNs,
@@ -24,6 +25,11 @@ use crate::names::NodeType;
 
 /// The extended attribute with the class of a file or directory.
 pub const CLASS_XATTR: &str = "user.clearway.class";
+/// The extended attribute with the time that a file may take to the store after its last change.
+pub const DEADLINE_XATTR: &str = "user.clearway.deadline";
+/// The place in the drain of a file without a deadline: as if it had this one. So it is not put off
+/// for ever.
+const USUAL: Nanos = Nanos::from_secs(24 * 3600);
 /// The extended attribute of the mount point with its rules.
 pub const RULES_XATTR: &str = "user.clearway.rules";
 /// The extended attribute of a directory whose files appear in the store when they are published.
@@ -32,6 +38,8 @@ pub const PUBLISH_XATTR: &str = "user.clearway.publish";
 const EXPLICIT: &[u8] = b"explicit";
 /// The extended attribute of a file that is left out of the store: with the version of its bytes.
 pub(crate) const CANCELLED_XATTR: &str = "user.clearway.cancelled";
+/// The shortest deadline: a file is drained a second after its change.
+const DEADLINE_MIN: Nanos = Nanos::from_secs(1);
 /// Directories that a path leads through, at most.
 const DEPTH_MAX: usize = 4096;
 /// Flags of `setxattr(2)`.
@@ -135,6 +143,10 @@ fn class_value(inode: &Inode) -> Option<Class> {
     std::str::from_utf8(own_value(inode, CLASS_XATTR)?).ok()?.parse().ok()
 }
 
+fn deadline_value(inode: &Inode) -> Option<Nanos> {
+    std::str::from_utf8(own_value(inode, DEADLINE_XATTR)?).ok()?.parse().ok()
+}
+
 /// Returns an inode and the directories above it, by one of its names.
 fn with_above(tree: &Tree, inode: InodeId) -> impl Iterator<Item = InodeId> + '_ {
     let up = move |at: &InodeId| match *at {
@@ -146,7 +158,7 @@ fn with_above(tree: &Tree, inode: InodeId) -> impl Iterator<Item = InodeId> + '_
 
 impl ClassRules {
     /// Returns how a file is drained; an urgent one comes before all others of its class, and of
-    /// the others the one that was changed first.
+    /// the others the one whose deadline is the first, or that was changed first.
     pub(crate) fn drain_policy(
         &self,
         tree: &Tree,
@@ -154,8 +166,14 @@ impl ClassRules {
         urgent: &BTreeSet<InodeId>,
     ) -> DrainPolicy {
         let changed = tree.inode(inode).map_or(WallNs(0), |inode| inode.ctime);
-        let deadline = if urgent.contains(&inode) { WallNs(0) } else { changed };
-        DrainPolicy { class: self.class_in(tree, inode), deadline, wish: wish(tree, inode) }
+        let after = |time: Nanos| WallNs(changed.0.saturating_add(time.0));
+        let within = with_above(tree, inode).find_map(|at| deadline_value(tree.inode(at)?));
+        let due = within.map(after);
+        let deadline = match urgent.contains(&inode) {
+            true => WallNs(0),
+            false => due.unwrap_or_else(|| after(USUAL)),
+        };
+        DrainPolicy { class: self.class_in(tree, inode), deadline, due, wish: wish(tree, inode) }
     }
 
     /// Returns the rules that a tree has; why not, if they are none.
@@ -165,7 +183,7 @@ impl ClassRules {
     }
 
     /// Returns `class`, or the limit if that is less urgent.
-    fn limited(&self, class: Class) -> Class {
+    pub(crate) fn limited(&self, class: Class) -> Class {
         self.limit.map_or(class, |limit| class.max(limit))
     }
 
@@ -317,6 +335,12 @@ impl Core {
         }
     }
 
+    /// Sets how long files may take to the store that have no deadline of their own.
+    pub(crate) fn set_deadline(&mut self, within: Duration) -> Result<(), Held> {
+        let seconds = format!("{}s", within.as_secs().max(1));
+        self.set_xattr(InodeId::ROOT, own(DEADLINE_XATTR)?, seconds.as_bytes())
+    }
+
     /// Sets the rules of the mount.
     pub(crate) fn set_rules(&mut self, rules: &[ClassRule]) -> Result<(), Held> {
         let lines: Vec<String> = rules.iter().map(ToString::to_string).collect();
@@ -420,6 +444,15 @@ impl Core {
             return class
                 .map(|class| self.say_of_limit(&place, class))
                 .map_err(|why| format!("{place}: '{}' is {why}", excerpt(&text)));
+        }
+        if name.bytes() == DEADLINE_XATTR.as_bytes() {
+            let within = text.parse::<Nanos>().ok().filter(|within| *within >= DEADLINE_MIN);
+            return within.map(drop).ok_or_else(|| {
+                format!(
+                    "{place}: '{}' is no time of a second or more; 10min is one",
+                    excerpt(&text)
+                )
+            });
         }
         if name.bytes() == RULES_XATTR.as_bytes() && inode == InodeId::ROOT {
             return ClassRules::parse(value).map(drop).map_err(|why| format!("{place}: {why}"));

@@ -280,6 +280,9 @@ pub struct MountStatus {
     pub drained_files: u64,
     /// Steps of the drain that failed since the mount began.
     pub drain_failures: u64,
+    /// Files that the store lacks after their deadline.
+    #[serde(default)]
+    pub late_files: u64,
     /// The process that changes the store, if there is one.
     pub store_process: Option<u32>,
     /// Bytes that were written since the mount began.

@@ -74,6 +74,8 @@ pub struct LogOptions {
     pub class: Option<Class>,
     /// Rules of classes, in place of those that the log has.
     pub rules: Vec<ClassRule>,
+    /// How long files may take to the store that have no deadline of their own; kept in the log.
+    pub deadline: Option<Duration>,
     /// The most urgent class that any file has, whatever its attributes and rules say; none where
     /// nobody limits it.
     pub class_limit: Option<Class>,
@@ -399,6 +401,9 @@ fn set_classes(core: &mut Core, options: &LogOptions) -> Result<(), Held> {
     }
     if !options.rules.is_empty() {
         core.set_rules(&options.rules)?;
+    }
+    if let Some(within) = options.deadline {
+        core.set_deadline(within)?;
     }
     Ok(())
 }

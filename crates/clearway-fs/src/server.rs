@@ -289,6 +289,7 @@ impl ServerShared {
                 drained_bytes: drained.bytes,
                 drained_files: drained.files,
                 drain_failures: drained.failures,
+                late_files: core.late_files(),
                 store_process: core.store_process(),
                 written_bytes,
                 read_bytes,

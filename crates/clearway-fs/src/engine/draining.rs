@@ -22,15 +22,16 @@ use std::time::{Duration, Instant};
 
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos};
 use clearway_proto::staging::{
-    ClientId, DrainNotice, InodeId, LogCommand, LogError, LogState, StepEnd, StoreDrain,
-    StoreDrainConfig, StorePath, StoreStep, StoreTask, StrangerFate, Tree, TreeChange,
+    ClientId, DrainNotice, DrainPolicy, InodeId, LogCommand, LogError, LogState, StepEnd,
+    StoreDrain, StoreDrainConfig, StorePath, StoreStep, StoreTask, StrangerFate, Tree, TreeChange,
 };
 use clearway_proto::wire::{Fault, Span};
 use clearway_runtime::wake_signal::WakeSignal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::Engine;
 use super::core::Core;
+use super::due::{DueFiles, change_sentence};
+use super::{Engine, wall_now};
 use crate::store::{OBJECTS_NAME, StoreWorker, stranger_name};
 use crate::stored::members_of;
 
@@ -76,6 +77,15 @@ pub(crate) struct DrainCounts {
     pub(crate) failures: u64,
 }
 
+/// A pass of a file on its way to the store.
+#[derive(Clone, Copy, Debug)]
+struct CopyUnderWay {
+    class: Class,
+    bytes: u64,
+    /// The file has a deadline.
+    is_due: bool,
+}
+
 /// How the drain is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DrainCondition {
@@ -93,8 +103,9 @@ pub(crate) enum DrainCondition {
 pub(super) struct Draining {
     pub(super) drain: StoreDrain,
     worker: StoreWorker,
-    /// Class and bytes of the copies under way, by step.
-    copies: BTreeMap<u64, (Class, u64)>,
+    /// The copies under way, by step.
+    copies: BTreeMap<u64, CopyUnderWay>,
+    due: DueFiles,
     /// Files that come before others.
     pub(super) urgent: BTreeSet<InodeId>,
     counts: DrainCounts,
@@ -123,6 +134,7 @@ impl Draining {
             drain: StoreDrain::new(config, tree),
             worker,
             copies: BTreeMap::new(),
+            due: DueFiles::default(),
             urgent: BTreeSet::new(),
             counts: DrainCounts::default(),
             failing_since: None,
@@ -131,6 +143,15 @@ impl Draining {
             is_parked_reported: false,
             is_absence_reported: false,
         }
+    }
+
+    /// Reviews deadlines; returns sentences for `mount.log`.
+    fn review_due(&mut self, now: LocalNs, tree: &Tree) -> Vec<String> {
+        let change = self.due.review(now, wall_now(), self.drain.due(tree));
+        if change.is_some() {
+            self.drain.policies_changed();
+        }
+        change.as_ref().map(change_sentence).into_iter().chain(self.due.sentence()).collect()
     }
 
     fn condition(&self) -> DrainCondition {
@@ -151,8 +172,9 @@ impl Draining {
             let copied = self.copies.remove(&number);
             if let StepEnd::Done | StepEnd::DoneBeside(_) = end {
                 self.failing_since = None;
-                if let Some((class, bytes)) = copied {
+                if let Some(CopyUnderWay { class, bytes, is_due }) = copied {
                     *self.counts.bytes.entry(class).or_default() += bytes;
+                    self.due.copied(if is_due { bytes } else { 0 });
                 }
             }
             if self.drain.end(now, state, number, end) {
@@ -163,9 +185,10 @@ impl Draining {
     }
 
     fn begin(&mut self, task: StoreTask) {
-        if let StoreStep::Copy { pieces, .. } = &task.step {
+        if let StoreStep::Copy { inode, pieces, .. } = &task.step {
             let bytes = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
-            self.copies.insert(task.number, (task.class, bytes));
+            let is_due = self.drain.is_due(*inode);
+            self.copies.insert(task.number, CopyUnderWay { class: task.class, bytes, is_due });
         }
         self.worker.begin(task);
     }
@@ -357,6 +380,11 @@ impl Core {
         }
     }
 
+    /// Returns how many files are later in the store than their deadline.
+    pub(crate) fn late_files(&self) -> u64 {
+        self.draining.as_ref().map_or(0, |draining| draining.due.late())
+    }
+
     /// Returns the child process that changes the store.
     pub(crate) fn store_process(&self) -> Option<u32> {
         self.draining.as_ref()?.worker.process()
@@ -386,7 +414,9 @@ impl Core {
         self.update_drain(|drain, _| drain.set_delay(delay));
         self.has_drain_news = false;
         let Self { draining, driver, .. } = self;
-        draining.as_mut()?.take_ends(now, driver.engine_mut().state());
+        let draining = draining.as_mut()?;
+        draining.take_ends(now, driver.engine_mut().state());
+        let mut sentences = draining.review_due(now, driver.engine_mut().state().tree());
         while self.append_record() {}
         while let Some(task) = self.next_task(now) {
             self.draining.as_mut()?.begin(task);
@@ -395,8 +425,10 @@ impl Core {
         }
         while self.append_record() {}
         let draining = self.draining.as_mut()?;
-        let sentences = draining.sentences();
-        let (deadline, waits) = (draining.drain.deadline(), draining.drain.waits_for_records());
+        sentences.append(&mut draining.sentences());
+        let waits = draining.drain.waits_for_records();
+        let deadline =
+            draining.drain.deadline().into_iter().chain(draining.due.next_review()).min();
         if waits {
             self.command(LogCommand::Commit);
         }
@@ -407,9 +439,14 @@ impl Core {
 
     fn next_task(&mut self, now: LocalNs) -> Option<StoreTask> {
         let Self { draining, driver, classes, .. } = self;
-        let Draining { drain, urgent, .. } = draining.as_mut()?;
+        let Draining { drain, urgent, due, .. } = draining.as_mut()?;
         let log = driver.engine_mut();
-        let policy = |tree: &Tree, inode| classes.drain_policy(tree, inode, urgent);
+        let policy = |tree: &Tree, inode| {
+            let policy = classes.drain_policy(tree, inode, urgent);
+            let raised = |_| classes.limited(due.class(policy.class));
+            let class = policy.due.map_or(policy.class, raised);
+            DrainPolicy { class, ..policy }
+        };
         drain.next_task(now, log.state(), log.durable(), &policy)
     }
 

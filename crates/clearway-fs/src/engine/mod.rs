@@ -20,6 +20,7 @@
 
 mod core;
 mod draining;
+mod due;
 mod life;
 mod local_wire;
 mod parked;

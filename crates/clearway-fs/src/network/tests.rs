@@ -90,6 +90,7 @@ impl TestService {
             memory: 32 << 20,
             class: self.pace.map(|_| Class::Bulk),
             rules: Vec::new(),
+            deadline: None,
             class_limit: None,
             store_timeout: Duration::from_secs(30),
             drain_rate: None,

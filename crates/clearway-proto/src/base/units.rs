@@ -73,6 +73,17 @@ const RATE_UNITS: [(&str, u64); 4] =
     [("b/s", 1), ("kb/s", 1_000), ("Mb/s", 1_000_000), ("Gb/s", 1_000_000_000)];
 
 /// What people also write for bytes, as dd, iperf3 and Slurm read it.
+const TIME_UNITS: [(&str, u64); 6] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("min", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+/// The short ones of `sleep`.
+const OTHER_TIME_UNITS: [(&str, u64); 2] = [("m", 60_000_000_000), ("d", 86_400_000_000_000)];
+
 const OTHER_BYTE_UNITS: [(&str, u64); 7] = [
     ("K", 1 << 10),
     ("k", 1 << 10),
@@ -142,7 +153,7 @@ impl fmt::Display for UnitError {
 
 impl core::error::Error for UnitError {}
 
-/// Reads `<number><unit>` with optional space between and up to six decimals.
+/// Reads `<number><unit>` with optional space between and up to nine decimals.
 fn parse(
     text: &str,
     units: &[(&str, u64)],
@@ -165,7 +176,7 @@ fn parse(
         .ok_or_else(|| UnitError::Unit { text: text.to_string(), known })?;
     let bad = || UnitError::Number(text.to_string());
     let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
-    if whole.is_empty() || decimals.is_empty() || decimals.len() > 6 {
+    if whole.is_empty() || decimals.is_empty() || decimals.len() > 9 {
         return Err(bad());
     }
     let whole: u64 = whole.replace('_', "").parse().map_err(|_| bad())?;
@@ -215,6 +226,13 @@ impl FromStr for BitsPerSec {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
         parse(text, &RATE_UNITS, &OTHER_RATE_UNITS, "b/s, kb/s, Mb/s, Gb/s").map(Self)
+    }
+}
+
+impl FromStr for Nanos {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        parse(text, &TIME_UNITS, &OTHER_TIME_UNITS, "ns, us, ms, s, min, h").map(Self)
     }
 }
 

@@ -48,7 +48,7 @@ pub struct DrainJob {
     pub owner: u32,
     /// The class of the traffic.
     pub class: Class,
-    /// When it has to be in the backing store.
+    /// Its place among the files of its class: the earliest begins first.
     pub deadline: WallNs,
 }
 
@@ -194,16 +194,6 @@ impl DrainOrder {
     /// Returns the targets that are left alone: somebody should look at them.
     pub fn parked(&self) -> impl Iterator<Item = DrainTarget> {
         self.targets.iter().filter(|(_, queue)| queue.parked.is_some()).map(|(target, _)| *target)
-    }
-
-    /// Returns the rate that keeps all deadlines of a target from `now` on, without what is under
-    /// way.
-    pub fn rate_needed(&self, target: DrainTarget, now: WallNs) -> BitsPerSec {
-        let mut all = DeadlineQueue::default();
-        for (_, job) in self.jobs.values().filter(|(other, _)| *other == target) {
-            all.push(job.deadline.0, Bytes(job.size), ());
-        }
-        all.rate_needed(now.0)
     }
 }
 
@@ -366,15 +356,6 @@ mod tests {
         order.end(LocalNs(120), InodeId(2), DrainEnd::Durable);
         assert_eq!(begun(&mut order, 120), [(0, 3, 1), (0, 4, 1)]);
         assert_eq!(order.parked().count(), 0);
-    }
-
-    #[test]
-    fn rate_needed__all_that_waits_for_a_target_counts() {
-        let mut order = order();
-        order.push(LocalNs(0), HERE, job(2, 1, 1_000_000_000));
-        order.push(LocalNs(0), HERE, job(3, 1, 1_000_000_000));
-        assert_eq!(order.rate_needed(HERE, WallNs(0)), BitsPerSec((2 << 23) + 1));
-        assert_eq!(order.rate_needed(THERE, WallNs(0)), BitsPerSec(0));
     }
 
     #[test]

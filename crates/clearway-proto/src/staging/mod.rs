@@ -91,7 +91,7 @@ pub use shares::{LogShares, UserWrite};
 pub use snapshot::{SnapshotHeader, parse_snapshot};
 pub use state::{BodyCondition, BodyPlace, LogState};
 pub use store::{
-    CopyPiece, DrainNotice, DrainPolicy, DrainWish, StepEnd, StoreAttributes, StoreDrain,
+    CopyPiece, DrainNotice, DrainPolicy, DrainWish, DueFile, StepEnd, StoreAttributes, StoreDrain,
     StoreDrainConfig, StoreStep, StoreTask, StrangerFate,
 };
 pub use tree::{

@@ -58,8 +58,8 @@ const CLOSE_MAX: Duration = Duration::from_secs(300);
 pub(crate) struct MountFlags {
     /// Keep files in a log in the directory LOG, and copy them to the existing directory STORE,
     /// both on this machine. If LOG is missing or empty, the command makes a log there. --size,
-    /// --inodes, --class, --rule, --store-timeout, --drain-rate, --shared-store and --policy need
-    /// --local.
+    /// --inodes, --class, --rule, --deadline, --store-timeout, --drain-rate, --shared-store and
+    /// --policy need --local.
     #[arg(long, value_name = "LOG:STORE")]
     local: Option<LocalPlaces>,
     /// Mount on this existing directory. Without --local, name the server before it, as in

@@ -426,7 +426,11 @@ fn drain_words(status: &MountStatus) -> String {
         DrainState::Parked => "makes no progress",
     };
     let steps = counted(status.draining, "step");
-    format!("{what}, {}, {steps} under way", counted(status.lag, "difference"))
+    let late = match status.late_files {
+        0 => String::new(),
+        late => format!(", {} after their deadline", counted(late, "file")),
+    };
+    format!("{what}, {}, {steps} under way{late}", counted(status.lag, "difference"))
 }
 
 /// Looks at a log.

@@ -17,17 +17,8 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Time(pub(crate) Nanos);
 
-/// Units and their nanoseconds, small first; the short ones of `sleep` behind them.
-const UNITS: [(&str, u64); 8] = [
-    ("ns", 1),
-    ("us", 1_000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-    ("min", 60_000_000_000),
-    ("m", 60_000_000_000),
-    ("h", 3_600_000_000_000),
-    ("d", 86_400_000_000_000),
-];
+/// Units that a time is written in.
+const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
 impl Time {
     /// Creates a time of `us` microseconds.
@@ -44,25 +35,12 @@ impl Time {
 impl TryFrom<String> for Time {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        let refuse = || {
+        let wrong = |_| {
             format!(
                 "`{text}` is no length of time: a number with one of ns, us, ms, s, min, h works"
             )
         };
-        let (number, unit) = text
-            .split_at(text.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(refuse)?);
-        let (_, scale) =
-            UNITS.into_iter().find(|(name, _)| *name == unit.trim()).ok_or_else(refuse)?;
-        let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
-        let ten = 10u64
-            .checked_pow(decimals.len() as u32)
-            .filter(|_| decimals.len() <= 9)
-            .ok_or_else(refuse)?;
-        let whole: u64 = whole.parse().map_err(|_| refuse())?;
-        let part: u64 = decimals.parse().map_err(|_| refuse())?;
-        let nanos =
-            whole.checked_mul(scale).and_then(|ns| ns.checked_add(part.checked_mul(scale)? / ten));
-        nanos.map(|ns| Self(Nanos(ns))).ok_or_else(refuse)
+        text.parse().map(Self).map_err(wrong)
     }
 }
 
@@ -84,11 +62,8 @@ impl fmt::Display for Time {
     /// same.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ns = self.0.0;
-        let (name, scale) = UNITS[..4]
-            .iter()
-            .rev()
-            .find(|(_, scale)| ns.is_multiple_of(*scale))
-            .unwrap_or(&UNITS[0]);
+        let (name, scale) =
+            UNITS.iter().rev().find(|(_, scale)| ns.is_multiple_of(*scale)).unwrap_or(&UNITS[0]);
         write!(f, "{}{name}", ns / scale)
     }
 }

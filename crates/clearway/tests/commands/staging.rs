@@ -509,7 +509,7 @@ fn setxattr__nonsense_in_any_amount_leaves_some_short_lines_in_the_log_of_the_mo
     }
     fs::write(place.on_mount("file"), "some bytes").expect("written");
     let nonsense = [b'\x1b'; 60_000];
-    for name in ["class", "rules", "publish", "colour"] {
+    for name in ["class", "rules", "publish", "deadline", "colour"] {
         for path in [place.path("mnt"), place.on_mount("file")] {
             for _ in 0..10 {
                 let name = format!("user.clearway.{name}");

@@ -15,8 +15,8 @@ use super::super::tree::{
 use super::super::{GroupNumber, InodeId, LogState, TreeChange};
 use super::scan::LagScan;
 use super::{
-    BATCH, CopyPiece, DrainPolicy, DrainWish, Flight, FlightKind, STORE, StoreAttributes,
-    StoreDrain, StoreStep,
+    BATCH, CopyPiece, DrainPolicy, DrainWish, DueFile, Flight, FlightKind, STORE, StoreAttributes,
+    StoreDrain, StoreStep, has_news,
 };
 use crate::base::LocalNs;
 
@@ -494,9 +494,7 @@ impl StoreDrain {
                 self.versions.remove(&inode);
                 continue;
             };
-            let has_news = content.drained() < content.version()
-                || !view.tree.inode(inode).is_some_and(|inode| inode.has_object);
-            if !has_news {
+            if !has_news(view.tree, inode) {
                 self.unqueued.remove(&inode);
                 self.versions.remove(&inode);
                 continue;
@@ -504,14 +502,19 @@ impl StoreDrain {
             if self.queued.contains(&inode) || self.copy_version(view, inode).is_none() {
                 continue;
             }
-            let DrainPolicy { class, deadline, wish } = policy(view.tree, inode);
+            let DrainPolicy { class, deadline, due, wish } = policy(view.tree, inode);
             if wish == DrainWish::Nothing {
                 self.note_left_out(inode, view.tree.log_charge(inode));
                 continue;
             }
             self.unqueued.remove(&inode);
             self.queued.insert(inode);
-            let (version, size) = (content.version(), content.logged().min(self.config.pass.0));
+            let (version, left) = (content.version(), content.logged());
+            match due {
+                Some(at) => self.due.insert(inode, DueFile { at, left }),
+                None => self.due.remove(&inode),
+            };
+            let size = left.min(self.config.pass.0);
             let owner = view.tree.inode(inode).map_or(0, |inode| inode.uid);
             let job = DrainJob { inode, version, size, owner, class, deadline };
             self.order.push(view.now, STORE, job);

@@ -100,15 +100,32 @@ pub enum DrainWish {
     Nothing,
 }
 
-/// The class of a file, and when it has to be in the store.
+/// How a file is drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainPolicy {
     /// The class.
     pub class: Class,
-    /// When.
+    /// Its place among the files of its class: the earliest is drained first.
     pub deadline: WallNs,
+    /// When the store has to have it; none where nobody said so.
+    pub due: Option<WallNs>,
     /// What of it.
     pub wish: DrainWish,
+}
+
+/// A file that the store lacks and has to have at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DueFile {
+    /// When.
+    pub at: WallNs,
+    /// Bytes of it that were in the log when it was put into the order.
+    pub left: u64,
+}
+
+/// Returns whether the store lacks bytes of a file, or the file.
+fn has_news(tree: &Tree, inode: InodeId) -> bool {
+    let is_stored = tree.inode(inode).is_some_and(|inode| inode.has_object);
+    tree.content(inode).is_some_and(|content| content.drained() < content.version() || !is_stored)
 }
 
 /// What a step is for.
@@ -196,6 +213,8 @@ pub struct StoreDrain {
     sweeps_again: bool,
     /// The newest durable version of files, and its size.
     versions: BTreeMap<InodeId, (u64, u64)>,
+    /// Files that the store has to have at a time, since they were put into the order.
+    due: BTreeMap<InodeId, DueFile>,
     /// Files to copy that are not in the order.
     unqueued: BTreeSet<InodeId>,
     queued: BTreeSet<InodeId>,
@@ -259,6 +278,7 @@ impl StoreDrain {
             sweep: SweepState::NotBefore(LocalNs(0)),
             sweeps_again: false,
             versions: BTreeMap::new(),
+            due: BTreeMap::new(),
             unqueued: BTreeSet::new(),
             queued: BTreeSet::new(),
             fresh: FreshFiles::default(),
@@ -403,6 +423,17 @@ impl StoreDrain {
         self.order.forget_waiting();
         self.unqueued.append(&mut self.queued);
         self.stir();
+    }
+
+    /// Returns whether the store has to have a file at a time.
+    pub fn is_due(&self, inode: InodeId) -> bool {
+        self.due.contains_key(&inode)
+    }
+
+    /// Returns the files that the store lacks and has to have at a time. Cost: all of them.
+    pub fn due(&mut self, tree: &Tree) -> impl Iterator<Item = &DueFile> {
+        self.due.retain(|inode, _| has_news(tree, *inode));
+        self.due.values()
     }
 
     /// Notes that a set gets its members: until [`StoreDrain::gathered`] it is not published.

@@ -327,7 +327,7 @@ fn compact__an_inspection_finds_all_bytes_after_it() {
 fn next_copy(drain: &mut StoreDrain, log: &KeptLog, inode: InodeId) -> (StoreTask, CopyPiece) {
     let policy = |_: &_, _| {
         let (class, deadline, wish) = (Class::Bulk, WallNs(0), DrainWish::All);
-        DrainPolicy { class, deadline, wish }
+        DrainPolicy { class, deadline, due: None, wish }
     };
     let (now, state) = (log.machine.now, log.machine.state());
     let durable = GroupNumber(log.machine.log.durable());

@@ -84,7 +84,7 @@ impl DrainedLog {
     fn round(&mut self) -> usize {
         let mut copies = 0;
         let (class, wish) = (Class::Bulk, DrainWish::All);
-        let policy = move |_: &_, _| DrainPolicy { class, deadline: WallNs(0), wish };
+        let policy = move |_: &_, _| DrainPolicy { class, deadline: WallNs(0), due: None, wish };
         loop {
             if let Some((number, change)) = self.drain.next_record() {
                 self.drain.record_taken(Ok(()));

@@ -60,6 +60,12 @@ pub(crate) struct LogFlags {
     /// [default: those of the log].
     #[arg(long = "rule", value_name = "PATTERN=CLASS")]
     rules: Vec<ClassRule>,
+    /// Drain files in the order of their deadlines: this long after their last change, in seconds,
+    /// or as 10min. A file or directory can have another time in the attribute
+    /// user.clearway.deadline. The drain raises the class of files that would be late, up to
+    /// best-effort. The log keeps it [default: that of the log, else none].
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    deadline: Option<Duration>,
     /// Park the drain after this many seconds, or a time such as 2min, without progress in the
     /// store, and try again with a new child process [default: 30].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
@@ -103,6 +109,8 @@ impl LogFlags {
         // The most urgent class that is wanted for some files.
         let wanted = self.rules.iter().map(ClassRule::class).chain(self.class).min();
         let grant = self.policy.ask((MECHANISM, None), wanted.unwrap_or(Class::BestEffort));
+        let granted_deadline = grant.as_ref().and_then(|grant| grant.deadline);
+        let granted_deadline = granted_deadline.map(|time| Duration::from_nanos(time.0.0));
         let class_limit = grant.map(|grant| {
             grant.say();
             grant.limit
@@ -118,6 +126,7 @@ impl LogFlags {
             memory: self.memory.0,
             class: self.class,
             rules: self.rules.clone(),
+            deadline: self.deadline.or(granted_deadline),
             class_limit,
             store_timeout: self.store_timeout.unwrap_or(STORE_TIMEOUT),
             drain_rate: self.drain_rate,
@@ -132,6 +141,7 @@ impl LogFlags {
             ("--inodes", self.inodes.is_some()),
             ("--class", self.class.is_some()),
             ("--rule", !self.rules.is_empty()),
+            ("--deadline", self.deadline.is_some()),
             ("--store-timeout", self.store_timeout.is_some()),
             ("--drain-rate", self.drain_rate.is_some()),
             ("--shared-store", self.shared_store),

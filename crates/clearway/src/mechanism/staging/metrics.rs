@@ -138,6 +138,11 @@ const DRAIN_FAILURES: MetricTitle = MetricTitle {
     help: "Steps of the drain that failed; they are tried again.",
     unit: MetricUnit::Number,
 };
+const LATE_FILES: MetricTitle = MetricTitle {
+    name: "staging_late_files",
+    help: "Files that the store lacks after their deadline.",
+    unit: MetricUnit::Number,
+};
 const INODES: MetricTitle = MetricTitle {
     name: "staging_inodes",
     help: "Files, directories and links.",
@@ -241,6 +246,7 @@ fn write_status(status: &MountStatus, sheet: &mut MetricSheet<'_>) -> fmt::Resul
     sheet.counters(&DRAINED, by_class(&status.drained_bytes))?;
     sheet.counter(&DRAINED_FILES, status.drained_files)?;
     sheet.counter(&DRAIN_FAILURES, status.drain_failures)?;
+    sheet.gauge(&LATE_FILES, status.late_files)?;
     sheet.gauge(&INODES, status.inodes)?;
     sheet.gauge(&INODES_LIMIT, status.inodes_max)?;
     sheet.gauge(&STOPPED, u64::from(status.stopped.is_some()))

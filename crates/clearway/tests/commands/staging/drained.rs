@@ -341,6 +341,37 @@ fn drain__a_store_that_is_moved_is_waited_for_and_not_changed_elsewhere() {
 }
 
 #[test]
+fn deadline__files_that_the_store_lacks_after_it_are_counted_and_said() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&["--class", "scavenger"]) {
+        return;
+    }
+    let said = || fs::read_to_string(place.path("log/mount.log")).expect("a log of the mount");
+    fs::write(place.on_mount("first"), "one").expect("written");
+    assert_same(&place);
+    fs::create_dir(place.on_mount("run")).expect("made");
+    let set = |value: &[u8]| {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(place.on_mount("run"), "user.clearway.deadline", value, flags)
+    };
+    assert_eq!(set(b"soon"), Err(rustix::io::Errno::INVAL));
+    assert!(said().contains("'soon' is no time of a second or more; 10min is one"), "{}", said());
+    set(b"1s").expect("set");
+    assert_eq!(status(&place)["late_files"], 0);
+    place.hide_store();
+    fs::write(place.on_mount("run/late"), "two").expect("written");
+    fs::write(place.on_mount("other"), "without a deadline").expect("written");
+    assert!(comes(|| status(&place)["late_files"] == 1));
+    assert!(comes(|| said().contains("lacks 1 file that has passed its deadline")));
+    assert!(comes(|| said().contains("are drained as best-effort")), "{}", said());
+    place.show_store();
+    assert!(comes(|| status(&place)["late_files"] == 0));
+    assert!(comes(|| said().contains("the store has all files that had passed")));
+    assert_same(&place);
+    place.umount();
+}
+
+#[test]
 fn drain__it_goes_on_after_its_process_was_killed() {
     let Some(mut place) = StagingPlace::new() else { return };
     if !place.mount(&[]) {
