@@ -14,7 +14,8 @@
 //! beside MPI_Put (module `put`). `cargo xtask bench fabric`: the simulated fabric beside other
 //! simulators (module `fabric`). `cargo xtask bench staging`: a mounted log beside a file system that
 //! does nothing (module `staging`). `cargo xtask bench scavenger`: the class scavenger alone, beside
-//! TCP, and beside itself (module `scavenger`).
+//! TCP, and beside itself (module `scavenger`). `cargo xtask bench budget`: what hosts that join and
+//! leave send together of a class with a budget (module `budget`).
 //!
 //! # Model
 //! Two network namespaces joined by a veth pair, with or without root. Each round runs every
@@ -26,6 +27,7 @@
 //! The measured loops: `crates/clearway-runtime/benches/wire_bench.rs`.
 
 mod afterwards;
+mod budget;
 mod contestant;
 mod crowd;
 mod fabric;
@@ -77,7 +79,7 @@ struct BenchArguments {
 
 /// Runs `bench
 /// wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric|staging|scavenger [--rounds
-/// N] [--json]`, and for `shmem` `--far [--peer DIR]`.
+/// N] [--json]`, or `budget [--program PATH]`, and for `shmem` `--far [--peer DIR]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
@@ -100,8 +102,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("fabric") => fabric::run(&parse("fabric", rest)?),
         Some("staging") => staging::run(&parse("staging", rest)?),
         Some("scavenger") => scavenger::run(&parse("scavenger", rest)?),
+        Some("budget") => budget::run(rest),
         _ => bail!(
-            "usage: cargo xtask bench wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric|staging|scavenger [--rounds N] [--json]; shmem: [--far [--peer DIR]]"
+            "usage: cargo xtask bench wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric|staging|scavenger [--rounds N] [--json]; budget [--program PATH]; shmem: [--far [--peer DIR]]"
         ),
     }
 }

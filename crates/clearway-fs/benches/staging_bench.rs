@@ -186,6 +186,7 @@ impl StagedMount {
                 class_limit: None,
                 store_timeout: Duration::from_secs(30),
                 drain_rate: None,
+                drain_allowance: None,
                 shares: None,
             },
             directory: place.join("staged"),

@@ -32,7 +32,9 @@ use crate::kernel::{KernelSession, KernelUnmounter};
 use crate::log_directory::{LogDirectory, LogSizes, reserve};
 use crate::names::STORE_MARK;
 use crate::server::ControlServer;
-use crate::store::{OBJECTS_NAME, StoreOptions, StoreOwner, StoreSharing, is_shared};
+use crate::store::{
+    DrainAllowance, OBJECTS_NAME, StoreOptions, StoreOwner, StoreSharing, is_shared,
+};
 use crate::stored;
 
 pub use crate::engine::Reporter;
@@ -83,6 +85,8 @@ pub struct LogOptions {
     pub store_timeout: Duration,
     /// The rate at which bytes go to the store; none without a bound.
     pub drain_rate: Option<BitsPerSec>,
+    /// A rate of the drain that changes; the lower of both counts.
+    pub drain_allowance: Option<Arc<dyn DrainAllowance>>,
     /// How users share the log; none where one user may take all of it.
     pub shares: Option<LogShares>,
 }
@@ -211,8 +215,9 @@ pub(crate) fn open_log(
         let (store, log) = (absolute(&options.store), absolute(&options.log));
         let owner = Some(owner);
         let timeout = options.store_timeout;
-        let rate = options.drain_rate;
-        engine.drain_into(StoreOptions { owner, timeout, rate, ..StoreOptions::new(store, log) })
+        let (rate, allowance) = (options.drain_rate, options.drain_allowance.clone());
+        let usual = StoreOptions::new(store, log);
+        engine.drain_into(StoreOptions { owner, timeout, rate, allowance, ..usual })
     });
     match drained.and_then(|()| prepare(&engine, options, is_new)) {
         Ok(()) => Ok((engine, thread)),

@@ -16,6 +16,7 @@
 pub mod attend;
 pub mod awake;
 pub mod clock;
+pub mod clock_status;
 mod combined;
 pub mod door;
 mod error;

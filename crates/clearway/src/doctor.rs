@@ -19,12 +19,14 @@ mod launch;
 mod libraries;
 mod machine;
 mod marking;
+mod node;
 mod pair;
 mod processors;
 mod sheet;
 mod transport;
 
 use std::io::{self, IsTerminal};
+use std::path::Path;
 
 use anyhow::Result;
 use clearway_lab::{LabError, permission};
@@ -33,12 +35,15 @@ use serde::Serialize;
 use self::fabric::{Provider, WireClasses};
 use self::finding::{FindingGroup, Status};
 use self::marking::MarkTest;
+use self::node::RulesOf;
 use crate::report::terminal::ColourMode;
 use crate::run::exit::Exit;
 use crate::run::{json_text, print};
 
 /// The form of the JSON document; a change that readers notice gets the next number.
 const SCHEMA: &str = "clearway-doctor/1";
+/// That of an examination of the node alone.
+const NODE_SCHEMA: &str = "clearway-doctor-node/1";
 
 /// How the findings are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +67,14 @@ struct Diagnosis {
     classes: Vec<WireClasses>,
     /// What libfabric offers, the best first.
     providers: Vec<Provider>,
+}
+
+/// What was found of the node.
+#[derive(Debug, Serialize)]
+struct NodeDiagnosis<'s> {
+    schema: &'static str,
+    version: &'static str,
+    sections: &'s [FindingGroup],
 }
 
 impl Diagnosis {
@@ -123,6 +136,37 @@ pub(crate) fn command(form: OutputFormat) -> Result<Exit> {
     Ok(exit_of(lab.refusal.as_ref()))
 }
 
+/// Examines whether this node is set up as its site wants, by the policy that is `named` or that of
+/// the site; `rules` makes the packet filter's rules of a policy.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(crate) fn node(form: OutputFormat, named: Option<&Path>, rules: RulesOf<'_>) -> Result<Exit> {
+    let writer = FindingsWriter::new(form);
+    let sections = node::examine(named, rules);
+    for section in &sections {
+        writer.text(|paint| sheet::section(section, paint))?;
+    }
+    let findings = || sections.iter().flat_map(|section| &section.findings);
+    let exit = severity(findings().map(|finding| finding.status));
+    let document = NodeDiagnosis {
+        schema: NODE_SCHEMA,
+        version: env!("CARGO_PKG_VERSION"),
+        sections: &sections,
+    };
+    writer.json(&document)?;
+    Ok(exit)
+}
+
+/// Returns the exit status of the worst of these.
+fn severity(statuses: impl Iterator<Item = Status>) -> Exit {
+    statuses.fold(Exit::Good, |worst, status| match (worst, status) {
+        (_, Status::Missing) | (Exit::Failed, _) => Exit::Failed,
+        (_, Status::Limited) => Exit::Findings,
+        (worst, Status::Ok) => worst,
+    })
+}
+
 fn exit_of(refusal: Option<&LabError>) -> Exit {
     match refusal {
         None => Exit::Good,
@@ -151,7 +195,7 @@ impl FindingsWriter {
         }
     }
 
-    fn json(&self, diagnosis: &Diagnosis) -> Result<()> {
+    fn json(&self, diagnosis: &impl Serialize) -> Result<()> {
         match self.form {
             OutputFormat::Text => Ok(()),
             OutputFormat::Json => print(&json_text(diagnosis)?),
@@ -162,6 +206,15 @@ impl FindingsWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn severity__is_that_of_the_worst() {
+        let of = |statuses: &[Status]| severity(statuses.iter().copied());
+        assert_eq!(of(&[]), Exit::Good);
+        assert_eq!(of(&[Status::Ok, Status::Ok]), Exit::Good);
+        assert_eq!(of(&[Status::Limited, Status::Ok]), Exit::Findings);
+        assert_eq!(of(&[Status::Missing, Status::Limited]), Exit::Failed);
+    }
 
     #[test]
     fn exit__tells_a_missing_permission_from_a_kernel_that_cannot() {

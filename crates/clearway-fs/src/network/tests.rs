@@ -94,6 +94,7 @@ impl TestService {
             class_limit: None,
             store_timeout: Duration::from_secs(30),
             drain_rate: None,
+            drain_allowance: None,
             shares: None,
         }
     }

@@ -21,7 +21,9 @@ use rustix::fs::{FileType, fstat};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::drain_pace::DrainPace;
-use super::frame::{ChildPlaces, StepNews, TASK_MAX, news_frame, parse_task, read_frame};
+use super::frame::{
+    ChildPlaces, StepNews, TASK_MAX, news_frame, parse_rate, parse_task, read_frame,
+};
 use super::place::file_type;
 use super::steps::StepRunner;
 
@@ -69,6 +71,10 @@ pub fn serve() -> io::Result<()> {
         thread.spawn(move || work(&runner, &take, &output))?;
     }
     while let Some(frame) = read_frame(&mut input, TASK_MAX)? {
+        if let (Some(rate), Some(pace)) = (parse_rate(&frame), &runner.pace) {
+            pace.set_rate(rate);
+            continue;
+        }
         let task = parse_task(&frame).ok_or_else(malformed)?;
         give.send(task).map_err(io::Error::other)?;
     }

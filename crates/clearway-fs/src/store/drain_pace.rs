@@ -4,7 +4,9 @@
 //! A file system takes writes into memory and sends them when it likes, or all at once at a sync. So
 //! what is written at a pace is also synced in parts.
 
+use std::fmt;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::Duration;
@@ -24,18 +26,36 @@ const WAIT_MAX: Duration = Duration::from_millis(50);
 /// Bytes of a turn: a long piece must not wait until short ones leave it a full bucket.
 const TURN_BYTES: u64 = 64 << 10;
 
+/// A rate of a drain that changes while it runs.
+pub trait DrainAllowance: fmt::Debug + Send + Sync {
+    /// Returns the rate from now on, for a drain with this many steps that wait or are under way. It
+    /// is asked every 100 ms while there are steps, and once when there are none.
+    fn take(&self, steps: usize) -> BitsPerSec;
+}
+
 /// Holds writes back.
 #[derive(Debug)]
 pub(super) struct DrainPace {
     bucket: Mutex<TokenBucket>,
-    sync_bytes: u64,
+    sync_bytes: AtomicU64,
+}
+
+/// Returns how much is written between two syncs.
+fn sync_bytes(rate: BitsPerSec) -> u64 {
+    (rate.0 / 8 / SYNCS_A_SECOND).max(SYNC_BYTES)
 }
 
 impl DrainPace {
     pub(super) fn new(rate: BitsPerSec) -> Self {
         let bucket = TokenBucket::new(rate, Bytes(SYNC_BYTES), clock::now());
-        let sync_bytes = (rate.0 / 8 / SYNCS_A_SECOND).max(SYNC_BYTES);
-        Self { bucket: Mutex::new(bucket), sync_bytes }
+        Self { bucket: Mutex::new(bucket), sync_bytes: AtomicU64::new(sync_bytes(rate)) }
+    }
+
+    /// Changes the rate.
+    pub(super) fn set_rate(&self, rate: BitsPerSec) {
+        let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.set_rate(clock::now(), rate);
+        self.sync_bytes.store(sync_bytes(rate), Ordering::Relaxed);
     }
 
     /// Waits until this many bytes may be written. `progress` is called meanwhile.
@@ -64,7 +84,7 @@ impl DrainPace {
         unsynced: &mut u64,
     ) -> Result<(), Errno> {
         *unsynced += bytes;
-        if *unsynced >= self.sync_bytes {
+        if *unsynced >= self.sync_bytes.load(Ordering::Relaxed) {
             *unsynced = 0;
             fs::fdatasync(file)?;
         }

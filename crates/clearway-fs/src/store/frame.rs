@@ -6,6 +6,7 @@
 //! ```text
 //!   to the child     places   first frame: directories of store and log, most steps at a time, mark
 //!                    task     the number of a step, and the step
+//!                    rate     the rate of copies from now on
 //!   from the child   part     the number of a step that made progress
 //!                    end      the number of a step, and its outcome
 //! ```
@@ -192,6 +193,23 @@ pub(super) fn task_frame(number: u64, step: &StoreStep) -> Vec<u8> {
         }
     }
     frame.finish()
+}
+
+/// The kind of a frame with a rate, behind those of steps.
+const RATE: u8 = 12;
+
+/// Returns the frame of a rate of copies.
+pub(super) fn rate_frame(rate: BitsPerSec) -> Vec<u8> {
+    let mut frame = FrameWriter::new();
+    frame.u64(rate.0).u8(RATE);
+    frame.finish()
+}
+
+/// Returns the rate that a frame has; `None` where it has a step, or is none.
+pub(super) fn parse_rate(frame: &[u8]) -> Option<BitsPerSec> {
+    let mut rest = ByteReader::new(frame);
+    let rate = BitsPerSec(rest.u64()?);
+    (rest.u8()? == RATE && rest.is_empty() && rate.0 > 0).then_some(rate)
 }
 
 /// Returns the step that a frame has, and its number.
@@ -478,6 +496,7 @@ mod tests {
         #[test]
         fn parse__any_bytes_are_a_frame_or_none(bytes in prop::collection::vec(any::<u8>(), 0..99)) {
             let (_, _) = (parse_task(&bytes), parse_news(&bytes));
+            prop_assert!(parse_task(&bytes).is_none() || parse_rate(&bytes).is_none());
             let _ = ChildPlaces::parse(&bytes);
             let _ = read_frame(&mut &bytes[..], NEWS_MAX);
             let _ = take_frame(&mut bytes.clone(), NEWS_MAX);

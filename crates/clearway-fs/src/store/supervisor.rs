@@ -23,6 +23,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use clearway_proto::base::BitsPerSec;
 use clearway_proto::staging::{StepEnd, StoreTask};
 use clearway_proto::wire::Fault;
 use clearway_runtime::wake_signal::WakeSignal;
@@ -30,7 +31,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::frame::{ChildPlaces, NEWS_MAX, StepNews, parse_news, take_frame, task_frame};
+use super::frame::{
+    ChildPlaces, NEWS_MAX, StepNews, parse_news, rate_frame, take_frame, task_frame,
+};
 use super::worker::StoreOptions;
 
 /// How often reaping is tried where the kernel gives no descriptor of a process, before 5.3.
@@ -41,6 +44,8 @@ const END_MAX: Duration = Duration::from_secs(2);
 const READ_BYTES: usize = 4096;
 /// Bytes of the standard error of a child that are read at a time.
 const ERRORS_MAX: usize = 64 << 10;
+/// How often a rate that changes is asked for.
+const ALLOWED_FOR: Duration = Duration::from_millis(100);
 /// Lines of it that are kept until they are taken.
 const LINES_MAX: usize = 16;
 
@@ -126,6 +131,8 @@ struct WorkingChild {
     steps: BTreeMap<u64, Instant>,
     /// Can be read when the process has ended.
     ended: Option<OwnedFd>,
+    /// The rate that it has.
+    rate: Option<BitsPerSec>,
 }
 
 enum ChildState {
@@ -144,10 +151,12 @@ pub(super) struct Supervisor {
     desk: Arc<SupervisorDesk>,
     waiting: VecDeque<StoreTask>,
     state: ChildState,
+    /// Steps when the allowance was asked last.
+    allowed: usize,
 }
 
 impl WorkingChild {
-    fn start(options: &StoreOptions) -> io::Result<Self> {
+    fn start(options: &StoreOptions, rate: Option<BitsPerSec>) -> io::Result<Self> {
         let (socket, input) = UnixStream::pair()?;
         socket.set_nonblocking(true)?;
         let mut command = Command::new(&options.program);
@@ -162,11 +171,17 @@ impl WorkingChild {
         let ended = pidfd_open(Pid::from_child(&process), PidfdFlags::empty()).ok();
         let steps = u32::try_from(options.steps).unwrap_or(u32::MAX);
         let (store, log) = (options.store.clone(), options.log.clone());
-        let (owner, rate) = (options.owner, options.rate);
+        let owner = options.owner;
         let places = ChildPlaces { store, log, steps, owner, rate };
         let output = places.to_frame();
         let (input, steps) = (Vec::new(), BTreeMap::new());
-        Ok(Self { process, socket, errors, output, sent: 0, input, steps, ended })
+        Ok(Self { process, socket, errors, output, sent: 0, input, steps, ended, rate })
+    }
+
+    fn set_rate(&mut self, rate: BitsPerSec) {
+        if self.rate.replace(rate) != Some(rate) {
+            self.output.extend(rate_frame(rate));
+        }
     }
 
     fn begin(&mut self, task: &StoreTask) {
@@ -254,7 +269,7 @@ impl WorkingChild {
 
 impl Supervisor {
     pub(super) fn new(options: StoreOptions, desk: Arc<SupervisorDesk>) -> Self {
-        Self { options, desk, waiting: VecDeque::new(), state: ChildState::None }
+        Self { options, desk, waiting: VecDeque::new(), state: ChildState::None, allowed: 0 }
     }
 
     /// Works until the desk is closed.
@@ -288,8 +303,9 @@ impl Supervisor {
 
     /// Gives steps to the child.
     fn give(&mut self) {
+        let rate = self.rate();
         if matches!(self.state, ChildState::None) && !self.waiting.is_empty() {
-            match WorkingChild::start(&self.options) {
+            match WorkingChild::start(&self.options, rate) {
                 Ok(child) => {
                     self.desk.lock().process = Some(child.process.id());
                     self.state = ChildState::Working(child);
@@ -307,10 +323,24 @@ impl Supervisor {
                 {
                     child.begin(&task);
                 }
+                rate.into_iter().for_each(|rate| child.set_rate(rate));
                 // That it has ended is heard next.
                 let _ = child.send();
             }
         }
+    }
+
+    /// Returns the rate of copies from now on.
+    fn rate(&mut self) -> Option<BitsPerSec> {
+        let under_way = match &self.state {
+            ChildState::Working(child) => child.steps.len(),
+            _ => 0,
+        };
+        let steps = self.waiting.len() + under_way;
+        let before = std::mem::replace(&mut self.allowed, steps);
+        let allowance = self.options.allowance.as_ref().filter(|_| steps.max(before) > 0);
+        let allowed = allowance.map(|allowance| allowance.take(steps));
+        self.options.rate.into_iter().chain(allowed).min()
     }
 
     fn end_waiting(&mut self, end: StepEnd) {
@@ -337,6 +367,9 @@ impl Supervisor {
                 }
                 let deadline = child.deadline(self.options.timeout);
                 timeout = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+                if self.options.allowance.is_some() && self.allowed > 0 {
+                    timeout = timeout.into_iter().chain([ALLOWED_FOR]).min();
+                }
             }
             ChildState::GivenUp { ended: Some(ended), .. } => {
                 descriptors.push(PollFd::new(ended, PollFlags::IN));

@@ -10,7 +10,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clearway_proto::base::{BitsPerSec, Class, xxh3};
@@ -21,7 +21,7 @@ use clearway_proto::staging::{
 use clearway_runtime::wake_signal::WakeSignal;
 use rustix::event::{PollFd, PollFlags};
 
-use super::{OBJECTS_NAME, StoreOptions, StoreReader, StoreWorker};
+use super::{DrainAllowance, OBJECTS_NAME, StoreOptions, StoreReader, StoreWorker};
 use crate::testing::TestDirectory;
 
 /// Attributes of a file of this process's user.
@@ -194,6 +194,33 @@ fn copy__a_rate_bounds_what_goes_to_the_store() {
     assert!(took.0 >= (4 << 20) * 8_000 / 160, "{took}");
     assert_eq!(fs::read(store.object("9")).expect("an object"), vec![7; 5 << 20]);
     store.worker.close();
+}
+
+/// Gives little until it was asked some times, and then more than any disk takes.
+#[derive(Debug, Default)]
+struct GrowingAllowance(Mutex<Vec<usize>>);
+
+impl DrainAllowance for GrowingAllowance {
+    fn take(&self, steps: usize) -> BitsPerSec {
+        let mut asked = self.0.lock().expect("no fault");
+        asked.push(steps);
+        BitsPerSec(if asked.len() < 4 { 1 } else { 1 << 40 })
+    }
+}
+
+#[test]
+fn copy__an_allowance_that_grows_reaches_a_copy_under_way() {
+    let allowance = Arc::new(GrowingAllowance::default());
+    let given: Arc<dyn DrainAllowance> = allowance.clone();
+    let mut store = TestStore::new(|options| options.allowance = Some(given.clone()));
+    let bytes = vec![7; 1 << 20];
+    let pieces: Vec<CopyPiece> = (0..3).map(|at| store.log.body(&bytes, at << 20)).collect();
+    assert_eq!(store.carry_out(&StoreStep::Sweep { keeps: Vec::new() }), StepEnd::Done);
+    // At the first rate two megabytes would take months.
+    assert_eq!(store.copy(9, 0, 3 << 20, pieces), StepEnd::Done);
+    store.worker.close();
+    let asked = allowance.0.lock().expect("no fault");
+    assert!(asked.contains(&1), "{asked:?}");
 }
 
 /// The program of children: this one, started for this test alone.

@@ -15,6 +15,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::copy::open_as_owner;
+use super::drain_pace::DrainAllowance;
 use super::owner::StoreOwner;
 use super::place::{StorePlace, StoreUsage, file_type, look, object_name};
 use super::supervisor::{Supervisor, SupervisorDesk};
@@ -46,6 +47,8 @@ pub struct StoreOptions {
     pub owner: Option<StoreOwner>,
     /// The rate of copies; none without a bound.
     pub rate: Option<BitsPerSec>,
+    /// A rate of copies that changes; the lower of both counts.
+    pub allowance: Option<Arc<dyn DrainAllowance>>,
 }
 
 impl StoreOptions {
@@ -57,7 +60,7 @@ impl StoreOptions {
         let program = "/proc/self/exe".into();
         let arguments = ARGUMENTS.iter().map(OsString::from).collect();
         let (steps, timeout, owner) = (STEPS, TIMEOUT, None);
-        Self { store, log, steps, timeout, program, arguments, owner, rate: None }
+        Self { store, log, steps, timeout, program, arguments, owner, rate: None, allowance: None }
     }
 }
 

@@ -3,8 +3,9 @@
 //! # Model
 //! Parts that know nothing of what moves: a token bucket ([`TokenBucket`]), reservations, shares and
 //! limits of several ([`TagScheduler`]), places that a receiver gives to senders ([`Admission`]),
-//! what is due first ([`DeadlineQueue`]), the class that keeps deadlines ([`ClassPromotion`]), and
-//! the rate that spares an application ([`YieldController`]). All count bytes and nanoseconds in
+//! what is due first ([`DeadlineQueue`]), the class that keeps deadlines ([`ClassPromotion`]), the
+//! rate that spares an application ([`YieldController`]), and one budget for many hosts
+//! ([`BudgetCoordinator`], [`BudgetMember`]). All count bytes and nanoseconds in
 //! integers, so that what they decide is the same on every machine.
 //!
 //! # Not here
@@ -12,6 +13,7 @@
 
 mod admission;
 mod bucket;
+mod budget;
 mod deadlines;
 mod promotion;
 mod tags;
@@ -19,6 +21,11 @@ mod yielding;
 
 pub use admission::Admission;
 pub use bucket::TokenBucket;
+pub use budget::{
+    ANSWER_BYTES, BudgetAnswer, BudgetCoordinator, BudgetGrant, BudgetMember, BudgetRefusal,
+    BudgetRequest, BudgetUse, HeldGrant, LEASE, MEMBERS_MAX, RENEW_EVERY, REQUEST_BYTES,
+    TAKE_EVERY, budget_floor,
+};
 pub use deadlines::DeadlineQueue;
 pub use promotion::{ClassChange, ClassPromotion};
 pub use tags::{ServiceChoice, ServiceShare, TagScheduler};

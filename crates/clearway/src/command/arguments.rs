@@ -143,8 +143,18 @@ pub(crate) enum Command {
     /// Show the OpenSHMEM library, and measure it here.
     #[command(subcommand)]
     Shmem(ShmemCommand),
-    /// Tell what this machine can do, what is missing, and how to get it.
+    /// Tell what this machine can do, what is missing, and how to get it; or with --node, whether it
+    /// is set up as its site wants.
+    ///
+    /// Exit status of --node: 1 something is missing, 3 something is limited.
     Doctor {
+        /// Examine the policy of the site and its coordinator, marks, limits and the clock, and
+        /// nothing else.
+        #[arg(long)]
+        node: bool,
+        /// Examine against this policy [default: /etc/clearway/policy.toml, if there is one].
+        #[arg(long, value_name = "FILE", requires = "node")]
+        policy: Option<PathBuf>,
         /// Write JSON instead of a list.
         #[arg(long)]
         json: bool,

@@ -42,7 +42,7 @@ use clap::FromArgMatches;
 use clap::error::{ContextKind, ErrorKind};
 use clearway_runtime::launch::escaped;
 
-use crate::doctor::OutputFormat;
+use crate::doctor::{self, OutputFormat};
 use crate::run::exit::{Exit, exit_of, refuses_permission};
 use crate::run::rank_process;
 use crate::run::set_verbosity;
@@ -167,8 +167,12 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Policy(command) => policy::command(&command),
         Command::Start(flags) => start::command(&flags),
         Command::Shmem(command) => shmem::command(&command),
-        Command::Doctor { json } => {
-            crate::doctor::command(if json { OutputFormat::Json } else { OutputFormat::Text })
+        Command::Doctor { json, node, policy } => {
+            let form = if json { OutputFormat::Json } else { OutputFormat::Text };
+            match node {
+                true => doctor::node(form, policy.as_deref(), &setup_node::policy_rules),
+                false => doctor::command(form),
+            }
         }
         Command::SetupNode { undo: true, .. } => setup_node::undo(),
         Command::SetupNode { mark, policy, undo: false } => {

@@ -154,7 +154,20 @@ pub(super) const PAGES: &[CommandPage] = &[
             "A sentence for each fault, or nothing",
         )],
     ),
-    page("policy", &[("clearway policy check site.toml", "The rules of a site, or the fault")]),
+    page(
+        "policy",
+        &[
+            ("clearway policy check site.toml", "The rules of a site, or the fault"),
+            ("clearway policy serve site.toml", "Divide budgets among all hosts"),
+        ],
+    ),
+    page(
+        "policy serve",
+        &[(
+            "clearway policy serve /etc/clearway/policy.toml --metrics 9464",
+            "Divide budgets, with figures",
+        )],
+    ),
     page_with(
         "policy check",
         "0 no fault, or granted; 1 failed; 2 wrong usage; 3 a fault, or not granted",
@@ -331,8 +344,12 @@ pub(super) const PAGES: &[CommandPage] = &[
     page("shmem info", &[("clearway shmem info -n 4", "What the library sees with four PEs")]),
     page_with(
         "doctor",
-        "0 labs work here; 1 they do not; 2 wrong usage; 5 a permission is missing for them",
-        &[("clearway doctor --json", "For a program")],
+        "0 labs work here; 1 they do not; 2 wrong usage; 5 a permission is missing for them; with \
+         --node 0 all is ok; 1 something is missing; 2 wrong usage; 3 something is limited",
+        &[
+            ("clearway doctor --json", "For a program"),
+            ("clearway doctor --node", "Whether this node is set up as its site wants"),
+        ],
     ),
     page(
         "setup-node",

@@ -9,7 +9,9 @@ use clearway_proto::base::Class;
 use clearway_runtime::launch::escaped;
 
 use super::{json_text, print};
-use crate::policy::{FaultyPolicy, PolicyFlags, PolicyRequester, read, shmem_class};
+use crate::policy::{
+    CoordinatorFlags, FaultyPolicy, PolicyFlags, PolicyRequester, read, serve, shmem_class,
+};
 use crate::run::exit::Exit;
 
 /// The policy of a site.
@@ -20,6 +22,12 @@ pub(crate) enum PolicyCommand {
     ///
     /// Exit status 3: the policy has a fault, or grants a less urgent class than --class.
     Check(CheckFlags),
+    /// Divide the budgets of a policy among all processes of all hosts that ask, until a signal ends
+    /// it.
+    ///
+    /// SIGHUP reads the policy again; a faulty one changes nothing. While it is gone, members keep
+    /// their parts for 2 s, and then a thousandth of the budget each.
+    Serve(CoordinatorFlags),
     /// Print the value of SHMEM_CLASS that a program gets; for oshrun.
     #[command(hide = true)]
     ShmemClass {
@@ -76,6 +84,7 @@ impl CheckFlags {
 pub(super) fn command(command: &PolicyCommand) -> Result<Exit> {
     match command {
         PolicyCommand::Check(flags) => check(flags),
+        PolicyCommand::Serve(flags) => serve(flags),
         PolicyCommand::ShmemClass { policy, program } => {
             let requested = std::env::var("SHMEM_CLASS").ok();
             if let Some((_, word)) = shmem_class(policy, requested.as_deref(), program) {

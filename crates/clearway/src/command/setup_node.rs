@@ -127,9 +127,24 @@ fn script(marks: &[MarkRule], limits: &[String], ports: &[RdmaPort]) -> String {
          # A table of its own, made anew each time.\n\
          nft -f - <<'RULES'\n\
          table inet clearway\n\
-         delete table inet clearway\n\
-         table inet clearway {\n",
+         delete table inet clearway\n",
     );
+    text += &table(marks, limits);
+    text += "RULES\n";
+    for port in ports {
+        text += &port.advice();
+    }
+    text
+}
+
+/// Returns the rules that keep marks to a policy, for `nft`.
+pub(super) fn policy_rules(policy: &SitePolicy) -> String {
+    table(&[], &limits(policy, &members))
+}
+
+/// Returns the table.
+fn table(marks: &[MarkRule], limits: &[String]) -> String {
+    let mut text = String::from("table inet clearway {\n");
     if !limits.is_empty() {
         text += "\t# No more urgent class than the policy grants to the owner of a socket. The first match counts.\n\
                  \tchain limits {\n\t\ttype route hook output priority mangle - 1;\n";
@@ -149,11 +164,7 @@ fn script(marks: &[MarkRule], limits: &[String], ports: &[RdmaPort]) -> String {
         let map: Vec<String> = marked.map(entry).collect();
         let _ = writeln!(text, "\t\tmeta priority set {family} dscp map {{ {} }}", map.join(", "));
     }
-    text += "\t}\n}\nRULES\n";
-    for port in ports {
-        text += &port.advice();
-    }
-    text
+    text + "\t}\n}\n"
 }
 
 /// Returns the members of a group that this host knows, besides those whose first group it is.

@@ -43,6 +43,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("qos verify", "--switches NOWHERE"),
     ("qos check", "NOWHERE"),
     ("policy check", "NOWHERE"),
+    ("policy serve", "NOWHERE"),
     ("mount", "--local NOWHERE:NOWHERE --foreground NOWHERE"),
     ("umount", "NOWHERE"),
     ("stage serve", "--data NOWHERE --backing NOWHERE --key NOWHERE"),

@@ -175,6 +175,16 @@ const RECEIVE: BufferKind = BufferKind {
 const SEND: BufferKind =
     BufferKind { item: "send buffers", sysctl: "wmem_max", beyond: "senders wait more often" };
 
+/// Judges what sockets of a class would get, by the kernel's limits alone.
+pub(super) fn buffer_limits() -> [Finding; 2] {
+    let asked = SocketBuffers::default();
+    [(RECEIVE, asked.receive), (SEND, asked.send)].map(|(kind, asked)| {
+        let limit = kind.limit();
+        let granted = limit.map_or(asked, |limit| limit.min(asked));
+        kind.judge(asked, Bytes(2 * granted.0), limit)
+    })
+}
+
 impl BufferKind {
     fn limit(&self) -> Option<Bytes> {
         let text = fs::read_to_string(format!("/proc/sys/net/core/{}", self.sysctl)).ok()?;

@@ -13,7 +13,7 @@ use clearway_proto::base::Class;
 use clearway_runtime::launch::escaped;
 use nix::unistd::{Gid, Group, Uid, User, getgroups};
 
-use super::{Grant, PolicyRequester, SitePolicy, read};
+use super::{BudgetTerms, Grant, PolicyRequester, SitePolicy, read};
 
 /// The file of a site, which counts if it exists.
 const SITE_FILE: &str = "/etc/clearway/policy.toml";
@@ -50,6 +50,13 @@ impl PolicyFlags {
         asked(self.policy.as_deref(), program, requested)
     }
 
+    /// Returns the budget that data of a mechanism is part of, in the class that it is granted; says
+    /// nothing where the policy is wrong, which [`PolicyFlags::ask`] does.
+    pub(crate) fn budget(&self, mechanism: &str, requested: Class) -> Option<BudgetTerms> {
+        let policy = read(in_force(self.policy.as_deref())?).ok()?;
+        policy.grant(&PolicyRequester::from_process(mechanism, None), requested).budget
+    }
+
     /// Returns whether a policy is named.
     pub(crate) const fn is_given(&self) -> bool {
         self.policy.is_some()
@@ -63,14 +70,19 @@ impl SitePolicyFlag {
     }
 }
 
+/// Returns the policy that is named, else that of the site if there is one.
+pub(crate) fn in_force(named: Option<&Path>) -> Option<&Path> {
+    let site = Path::new(SITE_FILE);
+    named.or_else(|| site.symlink_metadata().is_ok().then_some(site))
+}
+
 /// Asks the policy that is named, else that of the site if there is one.
 fn asked(
     named: Option<&Path>,
     (mechanism, program): (&str, Option<&OsStr>),
     requested: Class,
 ) -> Option<Grant> {
-    let site = Path::new(SITE_FILE);
-    let path = named.or_else(|| site.symlink_metadata().is_ok().then_some(site))?;
+    let path = in_force(named)?;
     let requester = PolicyRequester::from_process(mechanism, program);
     Some(granted(read(path), path, &requester, requested))
 }
@@ -91,7 +103,15 @@ fn granted(
             let _ = writeln!(io::stderr(), "clearway: {line}");
             let file = escaped(&path.display().to_string());
             let rule = format!("{file} is no policy that can be read");
-            Grant { requested, granted, limit: granted, rule, ceiling: None, deadline: None }
+            Grant {
+                requested,
+                granted,
+                limit: granted,
+                rule,
+                ceiling: None,
+                deadline: None,
+                budget: None,
+            }
         }
     }
 }

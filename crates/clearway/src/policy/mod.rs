@@ -9,17 +9,20 @@
 //! # Invariants
 //! I1. Every rule of a policy that was read can match: no rule before it covers it.
 //! I2. Shares are at most a whole link, and no ceiling is above the link.
+//! I3. Where a class has a budget, there is a coordinator.
 //!
 //! # Not here
 //! Enforcement: a policy is asked by Clearway's own programs. What others send is limited by the
 //! marks of `clearway setup-node --policy`.
 
 mod ask;
+mod budget;
+mod coordinator;
 mod packets;
 mod page;
 mod text;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use clearway_proto::base::{BitsPerSec, Class};
@@ -28,7 +31,10 @@ use serde::Serialize;
 
 use crate::scenario::Time;
 
-pub(crate) use ask::{PolicyFlags, SitePolicyFlag, shmem_class};
+pub(crate) use ask::{PolicyFlags, SitePolicyFlag, in_force, shmem_class};
+use budget::CoordinatorPlace;
+pub(crate) use budget::{BudgetClient, BudgetTerms};
+pub(crate) use coordinator::{CoordinatorFlags, serve};
 pub(crate) use packets::OwnerLimit;
 #[cfg(test)]
 pub(crate) use text::read_text;
@@ -48,6 +54,10 @@ pub(crate) struct SitePolicy {
     file: String,
     /// The rate of a host's link.
     link: Option<BitsPerSec>,
+    /// The coordinator, which divides budgets.
+    coordinator: Option<CoordinatorPlace>,
+    /// What all hosts may send of a class together.
+    budgets: BTreeMap<Class, BitsPerSec>,
     rules: Vec<PolicyRule>,
 }
 
@@ -123,6 +133,9 @@ pub(crate) struct Grant {
     pub(crate) ceiling: Option<BitsPerSec>,
     #[serde(serialize_with = "shown")]
     pub(crate) deadline: Option<Time>,
+    /// The budget of the granted class over all hosts.
+    #[serde(serialize_with = "shown")]
+    pub(crate) budget: Option<BudgetTerms>,
 }
 
 /// Writes a value as its text.
@@ -160,6 +173,7 @@ impl Grant {
     fn limits(&self) -> String {
         let limits = [
             self.ceiling.map(|ceiling| format!(", at most {ceiling} for each host")),
+            self.budget.as_ref().map(|budget| format!(", a part of {budget} for all hosts")),
             self.deadline.map(|deadline| format!(", within {deadline}")),
         ];
         limits.into_iter().flatten().collect()
@@ -223,14 +237,28 @@ impl SitePolicy {
             Some(rule) => format!("rule {} of {}, line {}", rule.number, self.file, rule.line),
             None => format!("no rule of {} matches, which means {IMPLIED}", self.file),
         };
+        let granted = requested.max(most);
         Grant {
             requested,
-            granted: requested.max(most),
+            granted,
             limit: most,
             rule: named,
             ceiling: rule.and_then(|rule| rule.ceiling),
             deadline: rule.and_then(|rule| rule.deadline),
+            budget: self.terms(granted),
         }
+    }
+
+    /// Returns the terms of one budget, by which the coordinator can be called; `None` where there is
+    /// no budget.
+    pub(crate) fn first_budget(&self) -> Option<BudgetTerms> {
+        self.budgets.keys().find_map(|class| self.terms(*class))
+    }
+
+    /// Returns the budget of a class, if it has one.
+    fn terms(&self, class: Class) -> Option<BudgetTerms> {
+        let (budget, place) = self.budgets.get(&class).zip(self.coordinator.as_ref())?;
+        Some(BudgetTerms { class, budget: *budget, place: place.clone() })
     }
 
     /// Returns the parts of best effort, bulk and scavenger in what more urgent classes leave;

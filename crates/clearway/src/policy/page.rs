@@ -18,6 +18,8 @@ const BEFORE_WHO: usize = 47;
 pub(crate) struct PolicyDocument<'p> {
     file: &'p str,
     link: Option<String>,
+    coordinator: Option<String>,
+    budgets: BTreeMap<Class, String>,
     rules: Vec<RuleDocument>,
     /// What the implied last rule grants.
     others: Class,
@@ -57,7 +59,15 @@ impl SitePolicy {
             deadline: text(rule.deadline),
         };
         let rules = self.rules.iter().map(rule).collect();
-        PolicyDocument { file: &self.file, link: text(self.link), rules, others: IMPLIED }
+        let budgets = self.budgets.iter().map(|(class, rate)| (*class, rate.to_string()));
+        PolicyDocument {
+            file: &self.file,
+            link: text(self.link),
+            coordinator: text(self.coordinator.as_ref()),
+            budgets: budgets.collect(),
+            rules,
+            others: IMPLIED,
+        }
     }
 
     /// Returns the policy as a table; the first rule counts that matches.
@@ -74,6 +84,12 @@ impl SitePolicy {
             page += &row(cells.each_ref().map(String::as_str), &escaped(&rule.who()));
         }
         page += &row(["", IMPLIED.name(), "", "", ""], "all others");
+        if let Some(place) = self.coordinator.as_ref().filter(|_| !self.budgets.is_empty()) {
+            for (class, rate) in &self.budgets {
+                page += &format!("all hosts together: {class} up to {rate}\n");
+            }
+            page += &format!("divided by the coordinator {}\n", escaped(&place.to_string()));
+        }
         let link = text(self.link).map_or_else(String::new, |link| format!(", links of {link}"));
         let count = self.rules.len();
         let rules = if count == 1 { "rule" } else { "rules" };

@@ -185,3 +185,40 @@ fn table__has_80_columns_and_every_name() {
     assert!(table.contains("user29") && table.matches('x').count() >= 200, "{table}");
     assert!(table.contains("all others"), "{table}");
 }
+
+#[test]
+fn read_text__budgets_need_a_coordinator_and_are_for_data() {
+    let policy = policy(
+        "coordinator = \"mgmt\"\nkey = \"/etc/clearway/key\"\n[budget]\nbulk = \"20Gb/s\"\n\
+         [[rule]]\nprogram = \"cast\"\nclass = \"bulk\"\nceiling = \"2Gb/s\"\n",
+    );
+    let cast = requester("eve", &[], "", &["cast"]);
+    let grant = policy.grant(&cast, Class::Bulk);
+    let budget = grant.budget.clone().expect("the budget of bulk");
+    assert_eq!(
+        (budget.to_string().as_str(), budget.place.to_string()),
+        ("20 Gb/s", "mgmt:27184".into())
+    );
+    assert_eq!(budget.place.key, Some("/etc/clearway/key".into()));
+    assert!(
+        grant.sentence().contains("at most 2 Gb/s for each host, a part of 20 Gb/s for all hosts:"),
+        "{}",
+        grant.sentence()
+    );
+    assert_eq!(policy.grant(&cast, Class::Scavenger).budget, None);
+    let table = policy.table();
+    assert!(table.contains("all hosts together: bulk up to 20 Gb/s\n"), "{table}");
+    assert!(table.contains("divided by the coordinator mgmt:27184\n"), "{table}");
+    let of = |text: &str| refusal(&format!("{text}\n"));
+    assert!(of("[budget]\nbulk = \"1Gb/s\"").contains("add coordinator = \"HOST:PORT\" above"));
+    let coordinator = "coordinator = \"mgmt\"\n";
+    assert!(of(&format!("{coordinator}budget = \"1Gb/s\"")).contains("write [budget]"));
+    assert!(
+        of(&format!("{coordinator}[budget]\ncontrol = \"1Gb/s\""))
+            .contains("unknown key `control`")
+    );
+    assert!(of(&format!("{coordinator}[budget]\nbulk = \"0b/s\"")).contains("2Gb/s is"));
+    assert!(of("key = \"/etc/key\"").contains("add coordinator ="));
+    assert!(of(&format!("{coordinator}key = \"key\"")).contains("write its whole path"));
+    assert!(of("coordinator = \"a:b\"").contains("HOST or HOST:PORT is one"));
+}

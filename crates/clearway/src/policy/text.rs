@@ -1,10 +1,10 @@
 //! Reads the file of a policy, and says in one sentence what is wrong with it, where, and what would
 //! work.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -14,6 +14,7 @@ use clearway_sim::spec::qos::LOW_CLASSES;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Error};
 
+use super::budget::CoordinatorPlace;
 use super::{MATCHERS, Matcher, PolicyRule, PolicyShare, SitePolicy, is_account};
 use crate::scenario::{Time, line_of, nearest};
 
@@ -27,7 +28,7 @@ const WEIGHT_MAX: u32 = 255;
 const NAME_BYTES_MAX: usize = 255;
 
 /// The keys of the file, and of a rule.
-const KEYS: [&str; 2] = ["link", "rule"];
+const KEYS: [&str; 5] = ["link", "coordinator", "key", "budget", "rule"];
 const RULE_KEYS: [&str; 8] =
     ["user", "group", "job", "program", "class", "share", "ceiling", "deadline"];
 
@@ -81,7 +82,9 @@ pub(crate) fn read_text(file: &str, text: &str) -> Result<SitePolicy, String> {
         None => Vec::new(),
         Some(rules) => source.rules(rules)?,
     };
-    let policy = SitePolicy { file: file.to_owned(), link, rules };
+    let coordinator = source.coordinator(document)?;
+    let budgets = source.budgets(document, coordinator.is_some())?;
+    let policy = SitePolicy { file: file.to_owned(), link, coordinator, budgets, rules };
     check_covered(&policy)?;
     check_shares(&policy)?;
     check_ceilings(&policy)?;
@@ -110,6 +113,50 @@ impl PolicySource<'_> {
             let why = format!("unknown key `{}` in {room}; {hint}", excerpt(name));
             Err(self.wrong(key.span().start, &why))
         })
+    }
+
+    /// Returns where the coordinator listens, and the file with its key.
+    fn coordinator(&self, document: &DeTable<'_>) -> Result<Option<CoordinatorPlace>, String> {
+        let key = document.get("key").map(|key| {
+            let path = key.get_ref().as_str().filter(|path| path.starts_with('/'));
+            let absolute = "`key` is a file; write its whole path, as in \"/etc/clearway/key\"";
+            path.map(PathBuf::from).ok_or_else(|| self.wrong(key.span().start, absolute))
+        });
+        let key = key.transpose()?;
+        match (document.get("coordinator"), key) {
+            (Some(place), key) => {
+                let mut place: CoordinatorPlace = self.parsed(place, "coordinator")?;
+                place.key = key;
+                Ok(Some(place))
+            }
+            (None, Some(_)) => {
+                let at = document.get("key").map_or(0, |key| key.span().start);
+                let why = "`key` is that of the coordinator; add coordinator = \"HOST:PORT\"";
+                Err(self.wrong(at, why))
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Returns the budgets of classes.
+    fn budgets(
+        &self,
+        document: &DeTable<'_>,
+        has_coordinator: bool,
+    ) -> Result<BTreeMap<Class, BitsPerSec>, String> {
+        let Some(budgets) = document.get("budget") else { return Ok(BTreeMap::new()) };
+        let at = budgets.span().start;
+        let table = budgets.get_ref().as_table().ok_or_else(|| {
+            self.wrong(at, "`budget` is a table; write [budget], and below it bulk = \"20Gb/s\"")
+        })?;
+        self.check_keys(table, &LOW_CLASSES.map(Class::name), "[budget]")?;
+        if !has_coordinator {
+            let why = "a budget for all hosts needs one that divides it; add coordinator = \"HOST:PORT\" above [budget]";
+            return Err(self.wrong(at, why));
+        }
+        let entries =
+            LOW_CLASSES.iter().filter_map(|class| Some((class, table.get(class.name())?)));
+        entries.map(|(class, rate)| Ok((*class, self.rate(rate, class.name())?))).collect()
     }
 
     fn rules(&self, rules: &Value<'_>) -> Result<Vec<PolicyRule>, String> {

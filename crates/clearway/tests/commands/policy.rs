@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use crate::scraped::{Scraped, address};
 use crate::virtual_hosts::{VirtualHosts, clearway, counters, text};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
@@ -223,4 +224,92 @@ fn bench__a_test_is_not_limited_and_says_so() {
     assert!(said.contains("a test is not limited, and uses bulk"), "{said}");
     let report = fs::read_to_string(place.0.join("out/report.json")).expect(&said);
     assert!(report.contains("\"site policy\""), "{said}");
+}
+
+/// A site whose bulk data has a budget that nobody divides.
+const BUDGET: &str = "coordinator = \"127.0.0.1:9\"\n[budget]\nbulk = \"8Gb/s\"\n\
+    [[rule]]\nprogram = \"cast\"\nclass = \"bulk\"\n";
+
+#[test]
+fn serve__a_faulty_policy_is_refused_and_changes_nothing() {
+    let place = PolicyPlace::new("serve");
+    let site = place.write("site.toml", SITE);
+    let none = clearway(&["policy", "serve", &site, "--listen", "127.0.0.1:0"]);
+    expect(&none, 1, "no class has a budget; add [budget]");
+    let site = place.write("site.toml", BUDGET);
+    let mut server = Command::new(PROGRAM);
+    server.args(["policy", "serve", &site, "--listen", "127.0.0.1:0", "--metrics", "0"]);
+    let mut server = server.stderr(Stdio::piped()).spawn().expect("the program");
+    let mut lines = BufReader::new(server.stderr.take().expect("a pipe")).lines();
+    let mut line = || lines.next().expect("a line").expect("text");
+    assert!(line().starts_with("clearway: dividing the budgets of "));
+    let metrics = address(&line()).expect("where metrics are");
+    let scraped = Scraped::from_address(&metrics).expect("it serves");
+    scraped.is_documented("policy_");
+    scraped.is_accepted();
+    assert_eq!(scraped.get("policy_budget_bytes{class=\"bulk\"}"), 1e9);
+    let id = nix::unistd::Pid::from_raw(server.id() as i32);
+    let mut read_again = |text: &str| {
+        place.write("site.toml", text);
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGHUP).expect("it runs");
+        line()
+    };
+    let refused = read_again("rule = 1\n");
+    assert!(refused.ends_with("begin each with [[rule]]; the former policy stays"), "{refused}");
+    assert_eq!(read_again(BUDGET), "clearway: the policy was read again");
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+    assert_eq!(server.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn cast__without_the_coordinator_it_goes_on_at_the_floor_and_says_so() {
+    let place = PolicyPlace::new("budget");
+    let site = place.write("site.toml", BUDGET);
+    let key = place.write("key", "a key of more than sixteen bytes");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("private");
+    let content = place.write("content", vec![7; 1 << 16]);
+    let mut server = Command::new(PROGRAM);
+    server.args(["cast", "serve", "--listen", "127.0.0.1:0", "--key", &key]);
+    server.args(["--into", &place.path("into")]).env("XDG_STATE_HOME", place.path("state"));
+    let mut server = server.stderr(Stdio::piped()).spawn().expect("the program");
+    let mut line = String::new();
+    BufReader::new(server.stderr.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    let listening = line.strip_prefix("listening at ").and_then(|line| line.split(',').next());
+    let mut cast = Command::new(PROGRAM);
+    cast.args(["cast", &content, "--to", listening.expect("an address"), "--key", &key]);
+    cast.args(["--policy", &site]).env("XDG_STATE_HOME", place.path("state"));
+    let cast = cast.output().expect("the program");
+    let _ = server.kill();
+    let _ = server.wait();
+    expect(&cast, 0, "complete");
+    let said = text(&cast.stderr);
+    let expected = "the coordinator 127.0.0.1:9 does not answer (Connection refused";
+    assert!(said.contains(expected) && said.contains("at up to 8 Mb/s until it does"), "{said}");
+}
+
+#[test]
+fn doctor__marks_of_a_node_are_compared_with_its_policy() {
+    let Some(lab) = VirtualHosts::new(1, &["nft", "unshare", "bash"]) else { return };
+    let place = PolicyPlace::new("node");
+    let site = place.write("site.toml", SITE);
+    let marks = || {
+        let mut doctor = lab.program("h0", PROGRAM);
+        let seen = doctor.args(["doctor", "--node", "--json", "--policy", &site]).output();
+        let seen = seen.expect("the program");
+        let document: serde_json::Value = serde_json::from_slice(&seen.stdout).expect("JSON");
+        assert_eq!(document["schema"], "clearway-doctor-node/1");
+        let findings = document["sections"][0]["findings"].as_array().expect("findings").clone();
+        assert_eq!(findings[0]["status"], "ok", "{findings:?}");
+        (findings[1]["status"].as_str().map(str::to_owned), seen.status.code())
+    };
+    let missing = (Some("missing".to_owned()), Some(1));
+    assert_eq!(marks(), missing, "nobody has run the script");
+    let script = text(&clearway(&["setup-node", "--policy", &site]).stdout);
+    let rules = script.split("<<'RULES'\n").nth(1).and_then(|rest| rest.split("RULES\n").next());
+    let load = format!("nft -f - <<'E'\n{}E\n", rules.expect("rules"));
+    lab.shell("h0", &load);
+    assert_eq!(marks().0.as_deref(), Some("ok"));
+    let more = "table inet clearway {\n chain limits {\n ip dscp set 46\n }\n}\n";
+    lab.shell("h0", &format!("nft -f - <<'E'\n{more}E\n"));
+    assert_eq!(marks(), missing, "somebody has changed them");
 }

@@ -37,6 +37,7 @@ mod peers;
 mod plan;
 mod preview;
 mod progress;
+mod rate_limit;
 mod rate_share;
 mod receiver;
 mod receiver_list;

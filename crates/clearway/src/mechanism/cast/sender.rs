@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{BitsPerSec, Class, LocalNs, Nanos, Rank};
-use clearway_proto::broadcast::{BroadcastCommand, BroadcastEvent, BroadcastNode};
+use clearway_proto::broadcast::{BroadcastCommand, BroadcastConfig, BroadcastEvent, BroadcastNode};
 use clearway_proto::wire::{Driver, RegionId, Span, Wire};
+use clearway_runtime::launch::escaped;
 use clearway_runtime::{keys, progress};
 
 use super::blame::Blame;
@@ -33,11 +34,12 @@ use super::peers::{CastReceiver, CastReceivers, ExpectedReceiver};
 use super::plan::{BlockHash, MissingOfAll};
 use super::preview;
 use super::progress::ProgressLine;
+use super::rate_limit::RateLimit;
 use super::rate_share::RateShare;
 use super::receiver::network;
 use super::source::{CastSource, SkippedPath};
 use super::summary::CastSummary;
-use crate::policy::Grant;
+use crate::policy::{BudgetClient, Grant};
 use crate::run::interrupt::Interrupt;
 use crate::run::job::interface::speed;
 use clearway_wires::hexadecimal::digits_of;
@@ -93,7 +95,10 @@ pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSumma
     }
     let mut course = CastCourse::default();
     let class = grant.as_ref().map_or(Class::Bulk, |grant| grant.granted);
-    let options = SeatOptions { session, secret: &secret, rate, class, metrics: &metrics };
+    let terms = grant.as_ref().and_then(|grant| grant.budget.clone());
+    let budget = terms.map(|terms| terms.join(warn));
+    let budget = budget.as_ref();
+    let options = SeatOptions { session, secret: &secret, rate, class, budget, metrics: &metrics };
     course.round(&mut peers, &source, known, &options, &mut display)?;
     while peers.here().any(|peer| peer.is_parked) {
         resume(&mut peers, &mut display)?;
@@ -107,6 +112,11 @@ pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSumma
     Ok(summary.removing(task.removal.as_ref()).granted(grant))
 }
 
+/// Says a sentence while a cast goes on.
+fn warn(sentence: &str) {
+    eprintln!("clearway: {}", escaped(sentence));
+}
+
 /// What seats are made with.
 struct SeatOptions<'o> {
     session: u64,
@@ -114,6 +124,8 @@ struct SeatOptions<'o> {
     rate: Option<BitsPerSec>,
     /// Of blocks; what agrees on them is control.
     class: Class,
+    /// The budget of the site.
+    budget: Option<&'o BudgetClient>,
     metrics: &'o CastMetrics,
 }
 
@@ -151,9 +163,10 @@ impl CastCourse {
             display.begin(bytes + taken.unwrap_or_default());
             options.metrics.note_expected(bytes + taken.unwrap_or_default());
             let feeder = Feeder::start(source.clone(), union, known, peers.bell.clone())?;
+            let limit = RateLimit::new(share, options.budget);
             let is_first = self.bytes == 0;
             let (unsent, blame) =
-                SendingHost::run(peers, source, (feeder, share), end, (display, options.metrics))?;
+                SendingHost::run(peers, source, (feeder, limit), end, (display, options.metrics))?;
             let new = unsent.into_iter().filter(|path| !self.unsent.contains(path));
             let new: Vec<_> = new.collect();
             self.unsent.extend(new);
@@ -408,8 +421,10 @@ fn take_seats(
 struct SendingHost<'p> {
     peers: &'p mut CastReceivers,
     feeder: Feeder,
-    /// Of the rate that all casts of this user share.
-    share: Option<RateShare>,
+    limit: RateLimit<'p>,
+    limit_at: LocalNs,
+    /// Bytes of a symbol.
+    symbol: u64,
     /// What was read cannot be read again for a receiver that was parked.
     is_stream: bool,
     display: &'p mut ProgressLine,
@@ -454,19 +469,23 @@ impl<'p> SendingHost<'p> {
     fn run(
         peers: &'p mut CastReceivers,
         source: &CastSource,
-        (feeder, share): (Feeder, Option<RateShare>),
+        (feeder, limit): (Feeder, RateLimit<'p>),
         mut end: MemberEnd,
         (display, metrics): (&'p mut ProgressLine, &'p CastMetrics),
     ) -> Result<(Vec<SkippedPath>, Blame)> {
-        if share.as_ref().is_some_and(|share| share.casts() > 1) {
+        if limit.is_shared() {
             // Until the others have counted this one they have the whole rate.
             std::thread::sleep(JOINED);
         }
         let (region, mut driver) = end.start()?;
+        let symbol = BroadcastConfig::symbol_beside(end.wire.capabilities());
+        let symbol = symbol.map_or(0, u64::from);
         let mut cast = Self {
             peers,
             feeder,
-            share,
+            limit,
+            limit_at: LocalNs(0),
+            symbol,
             is_stream: source.is_stream(),
             display,
             metrics,
@@ -538,16 +557,25 @@ impl<'p> SendingHost<'p> {
         }
     }
 
-    /// Looks at the user, the display, and the other casts that share a rate.
+    /// Looks at the other casts that share a rate, and at the budget.
+    fn keep_limit(&mut self, now: LocalNs, driver: &mut Driver<BroadcastNode>) {
+        if now < self.limit_at {
+            return;
+        }
+        self.limit_at = now + LOOK_EVERY;
+        let bytes = driver.engine_mut().record().sent * self.symbol;
+        if let Some(rate) = self.limit.changed(now, bytes) {
+            driver.command(now, BroadcastCommand::Limit { rate });
+            self.stirred = true;
+        }
+    }
+
+    /// Looks at the user and the display.
     fn look(&mut self, now: LocalNs, driver: &mut Driver<BroadcastNode>, wire: &dyn Wire) {
         if now < self.look_at {
             return;
         }
         self.look_at = now + LOOK_EVERY;
-        if let Some(rate) = self.share.as_mut().and_then(RateShare::changed) {
-            driver.command(now, BroadcastCommand::Limit { rate });
-            self.stirred = true;
-        }
         self.metrics.note_traffic(driver.engine_mut().record(), wire.counters());
         self.blame.note(driver.engine_mut().slowest().map(|last| last.0));
         self.display.show(&self.peers.all, self.blame.lately());
@@ -608,6 +636,8 @@ impl progress::EngineHost<BroadcastNode> for SendingHost<'_> {
         driver: &mut Driver<BroadcastNode>,
         wire: &mut dyn Wire,
     ) -> ControlFlow<(), Option<LocalNs>> {
+        // Before the first bytes.
+        self.keep_limit(now, driver);
         self.feed(now, driver, wire);
         self.bury(now, driver);
         self.look(now, driver, wire);

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -13,6 +14,7 @@ use clearway_fs::store::StoreSharing;
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
 use clearway_runtime::launch::escaped;
 
+use super::drain_budget::DrainBudget;
 use crate::policy::PolicyFlags;
 use crate::run::notice;
 use crate::scenario::seconds;
@@ -115,6 +117,9 @@ impl LogFlags {
             grant.say();
             grant.limit
         });
+        let terms = self.policy.budget(MECHANISM, Class::Bulk).inspect(|terms| {
+            notice!("clearway: the drain has a part of {terms} for all hosts");
+        });
         LogOptions {
             log: log.to_owned(),
             store: store.to_owned(),
@@ -130,6 +135,7 @@ impl LogFlags {
             class_limit,
             store_timeout: self.store_timeout.unwrap_or(STORE_TIMEOUT),
             drain_rate: self.drain_rate,
+            drain_allowance: terms.map(|terms| Arc::new(DrainBudget::new(terms)) as _),
             shares: None,
         }
     }
