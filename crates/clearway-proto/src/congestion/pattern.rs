@@ -51,9 +51,34 @@ pub struct LoadIntensity {
     /// Messages that each member keeps under way at most; without it those of a schedule, and 12
     /// for `put-incast`.
     pub window: Option<u32>,
+    /// Present: messages leave only in bursts, at this rate; without it those of `burst` do.
+    pub burst: Option<Burst>,
 }
 
 impl CongestorKind {
+    /// Returns whether the messages of this pattern have a schedule, which bursts can interrupt.
+    pub const fn is_scheduled(self) -> bool {
+        matches!(
+            self,
+            Self::Alltoall
+                | Self::Incast
+                | Self::PutIncast
+                | Self::GetBroadcast
+                | Self::Permutation
+                | Self::Burst
+                | Self::Gpcnet
+        )
+    }
+
+    /// Returns the bursts of this pattern where `asked` were asked for.
+    pub fn bursts(self, asked: Option<Burst>) -> Option<Burst> {
+        match self {
+            Self::Burst => Some(asked.unwrap_or(BURST)),
+            scheduled if scheduled.is_scheduled() => asked,
+            _ => None,
+        }
+    }
+
     /// Returns what member `me` of `group` (target first), the `number`th group, does. `None`:
     /// nothing.
     pub fn load(
@@ -67,7 +92,8 @@ impl CongestorKind {
         let target = group[0];
         let full = pressure.host_rate.percent(pressure.percent);
         let part = BitsPerSec(full.0 / (group.len() as u64 - 1).max(1));
-        let flow = |targets, style, rate, burst| {
+        let burst = self.bursts(pressure.burst);
+        let flow = |targets, style, rate| {
             let flow =
                 Flow { targets, style, rate, message: MESSAGE, window: pressure.window, burst };
             Some(LoadKind::Flows(vec![flow]))
@@ -86,8 +112,7 @@ impl CongestorKind {
                 control: Class::Control,
             }))
         };
-        let to_target =
-            |style, burst| if place == 0 { None } else { flow(vec![target], style, part, burst) };
+        let to_target = |style| if place == 0 { None } else { flow(vec![target], style, part) };
         match self {
             Self::Program | Self::None => None,
             Self::CpuOnly => Some(LoadKind::Burn { percent: pressure.percent.clamp(1, 100) as u8 }),
@@ -97,14 +122,14 @@ impl CongestorKind {
                 // a message of a window makes room for the next when the root has taken it.
                 let style =
                     if pressure.window.is_some() { FlowStyle::Put } else { FlowStyle::Push };
-                to_target(style, None)
+                to_target(style)
             }
             Self::PutIncast => {
                 let window = Some(pressure.window.unwrap_or(PUT_WINDOW));
                 Self::Incast.load(number, group, me, LoadIntensity { window, ..pressure })
             }
-            Self::GetBroadcast => to_target(FlowStyle::Get, None),
-            Self::Burst => to_target(FlowStyle::Push, Some(BURST)),
+            Self::GetBroadcast => to_target(FlowStyle::Get),
+            Self::Burst => to_target(FlowStyle::Push),
             Self::Cast => cast(BroadcastLoadAlgorithm::Multicast),
             Self::CastChain => cast(BroadcastLoadAlgorithm::Chain),
             Self::CastTree => cast(BroadcastLoadAlgorithm::Tree),
@@ -114,12 +139,12 @@ impl CongestorKind {
                 Some(staging_load(group, pressure, pace))
             }
             Self::Permutation => {
-                flow(vec![group[(place + 1) % group.len()]], FlowStyle::Push, full, None)
+                flow(vec![group[(place + 1) % group.len()]], FlowStyle::Push, full)
             }
             Self::Alltoall => {
                 let others =
                     (1..group.len()).map(|step| group[(place + step) % group.len()]).collect();
-                flow(others, FlowStyle::Push, full, None)
+                flow(others, FlowStyle::Push, full)
             }
         }
     }
@@ -135,8 +160,8 @@ fn staging_load(group: &[Rank], pressure: LoadIntensity, pace: StagingPace) -> L
 }
 
 impl LoadKind {
-    /// Returns the traffic that this load of `me` puts on the network while it is on, one stream
-    /// for each target.
+    /// Returns the traffic that this load of `me` puts on the network while it is on and in a burst,
+    /// one stream for each target.
     pub fn streams(&self, me: Rank) -> Vec<TrafficStream> {
         let flows = match self {
             Self::Flows(flows) => flows,
@@ -149,14 +174,7 @@ impl LoadKind {
         };
         let mut streams = Vec::new();
         for flow in flows {
-            let mean = match flow.burst {
-                None => flow.rate.0,
-                Some(burst) => {
-                    (u128::from(flow.rate.0) * u128::from(burst.on.0)
-                        / u128::from(burst.period.0.max(1))) as u64
-                }
-            };
-            let each = BitsPerSec(mean / (flow.targets.len() as u64).max(1));
+            let each = BitsPerSec(flow.rate.0 / (flow.targets.len() as u64).max(1));
             for target in &flow.targets {
                 let (from, to) =
                     if flow.style == FlowStyle::Get { (*target, me) } else { (me, *target) };
@@ -200,7 +218,7 @@ mod tests {
 
     const GROUP: [Rank; 4] = [Rank(5), Rank(1), Rank(2), Rank(3)];
     const PRESSURE: LoadIntensity =
-        LoadIntensity { percent: 150, host_rate: BitsPerSec::mega(100), window: None };
+        LoadIntensity { percent: 150, host_rate: BitsPerSec::mega(100), window: None, burst: None };
 
     fn streams(kind: CongestorKind) -> Vec<TrafficStream> {
         let loads =
@@ -233,8 +251,33 @@ mod tests {
     }
 
     #[test]
-    fn burst__offers_its_rate_only_part_of_the_time() {
-        assert_eq!(streams(CongestorKind::Burst)[0].rate, BitsPerSec::mega(10));
+    fn burst__offers_the_rate_of_an_incast_part_of_the_time() {
+        assert_eq!(streams(CongestorKind::Burst), streams(CongestorKind::Incast));
+        let ms = Nanos::from_millis;
+        let burst = CongestorKind::Burst.bursts(None).expect("its own");
+        for (from, until, on) in
+            [(0, 200, 40), (0, 2000, 400), (20, 220, 40), (50, 190, 0), (30, 210, 20), (7, 7, 0)]
+        {
+            assert_eq!(burst.time_on(ms(from), ms(until)), ms(on), "{from} to {until}");
+        }
+    }
+
+    #[test]
+    fn bursts__those_asked_for_go_to_all_patterns_with_a_schedule() {
+        let ms = Nanos::from_millis;
+        let asked = Some(Burst { on: ms(10), period: ms(100) });
+        let pressure = LoadIntensity { burst: asked, ..PRESSURE };
+        for kind in CongestorKind::ALL {
+            let load = kind.load(0, &GROUP, Rank(1), pressure);
+            let Some(LoadKind::Flows(flows)) = load else {
+                assert_eq!(kind.bursts(asked), None, "{kind:?}");
+                continue;
+            };
+            assert!(
+                kind.is_scheduled() && flows.iter().all(|flow| flow.burst == asked),
+                "{kind:?}"
+            );
+        }
     }
 
     #[test]

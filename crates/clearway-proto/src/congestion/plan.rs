@@ -114,6 +114,9 @@ pub enum Placement {
     Disjoint,
     /// The target of every congestor group is the first victim: they meet at its port.
     AtVictim,
+    /// Every member of every group is a victim: they meet at the ports of their own hosts, where
+    /// there is no host to spare.
+    OnVictims,
 }
 
 /// What to draw.
@@ -151,6 +154,13 @@ pub enum PlanError {
         /// Hosts there are.
         hosts: usize,
     },
+    /// A group that is to consist of victims has more members than there are.
+    TooFewVictims {
+        /// Members of the group.
+        members: usize,
+        /// Victims there are.
+        victims: usize,
+    },
     /// A group or the ring is too small to be what it is called.
     TooSmall {
         /// Victims or members of a group.
@@ -165,6 +175,9 @@ impl fmt::Display for PlanError {
         match self {
             Self::TooFewHosts { needed, hosts } => {
                 write!(f, "victims and congestors need {needed} hosts, the network has {hosts}")
+            }
+            Self::TooFewVictims { members, victims } => {
+                write!(f, "a congestor group on victims has {members} members, and there are {victims} victims")
             }
             Self::TooSmall { members } => {
                 write!(f, "a ring or congestor group of {members} is too small, two is the least")
@@ -190,9 +203,21 @@ impl Draw {
         number: u32,
     ) -> Result<Self, PlanError> {
         let hosts = layout.hosts();
-        let shared =
-            if request.placement == Placement::AtVictim { request.groups.len() } else { 0 };
-        let needed = request.victims + request.groups.iter().sum::<usize>() - shared;
+        let members = request.groups.iter().sum::<usize>();
+        let needed = match request.placement {
+            Placement::Disjoint => request.victims + members,
+            Placement::AtVictim => request.victims + members - request.groups.len(),
+            Placement::OnVictims => {
+                request.groups.iter().copied().chain([request.victims]).max().unwrap_or(0)
+            }
+        };
+        if let Some(members) =
+            request.groups.iter().copied().find(|members| {
+                request.placement == Placement::OnVictims && *members > request.victims
+            })
+        {
+            return Err(PlanError::TooFewVictims { members, victims: request.victims });
+        }
         if needed > hosts {
             return Err(PlanError::TooFewHosts { needed, hosts });
         }
@@ -215,6 +240,14 @@ impl Draw {
 
     fn deal(ranks: &[Rank], request: &DrawRequest, number: u32, rejected: u32) -> Self {
         let (victims, mut rest) = ranks.split_at(request.victims);
+        if request.placement == Placement::OnVictims {
+            // Each group begins at another victim.
+            let group = |(number, size): (usize, &usize)| {
+                (0..*size).map(|place| victims[(number + place) % victims.len()]).collect()
+            };
+            let groups = request.groups.iter().enumerate().map(group).collect();
+            return Self { number, victims: victims.to_vec(), groups, rejected };
+        }
         let mut groups = Vec::with_capacity(request.groups.len());
         for size in &request.groups {
             let mut group = Vec::with_capacity(*size);
@@ -390,6 +423,37 @@ mod tests {
         assert_eq!(draw.groups[0][0], draw.victims[0]);
         let all: BTreeSet<Rank> = draw.groups[0].iter().chain(&draw.victims).copied().collect();
         assert_eq!(all.len(), 5);
+    }
+
+    #[test]
+    fn draw__on_victims_needs_no_other_host() {
+        let request = |victims, groups| {
+            let placement = Placement::OnVictims;
+            Draw::new(&star(2), &DrawRequest { victims, groups, placement }, RandomKey::new(2), 0)
+        };
+        let draw = request(2, alloc::vec![2, 2]).expect("fits");
+        assert_eq!(draw.groups[0], draw.victims);
+        assert_eq!(draw.groups[1], [draw.victims[1], draw.victims[0]]);
+        let refused = PlanError::TooFewVictims { members: 3, victims: 2 };
+        assert_eq!(request(2, alloc::vec![3]), Err(refused));
+        let refused = PlanError::TooFewHosts { needed: 3, hosts: 2 };
+        assert_eq!(request(3, alloc::vec![2]), Err(refused));
+    }
+
+    #[test]
+    fn draw__a_larger_group_holds_the_smaller_one_of_the_same_draw() {
+        let draw = |members| {
+            let request = DrawRequest {
+                victims: 2,
+                groups: alloc::vec![members],
+                placement: Placement::AtVictim,
+            };
+            Draw::new(&star(8), &request, RandomKey::new(2), 0).expect("fits")
+        };
+        let [two, four, seven] = [2, 4, 7].map(draw);
+        assert_eq!((&two.victims, &four.victims), (&four.victims, &seven.victims));
+        assert!(seven.groups[0].starts_with(&four.groups[0]));
+        assert!(four.groups[0].starts_with(&two.groups[0]));
     }
 
     #[test]

@@ -232,13 +232,26 @@ pub enum FlowStyle {
     Get,
 }
 
-/// On and off in turn.
+/// On and off in turn. The first burst begins with the load, on every rank: the bursts of all ranks
+/// coincide, as those of programs that compute and communicate in common steps do, and as those of
+/// published tests, whose first rank ends each burst for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Burst {
     /// Sending this long at the flow's rate ...
     pub on: Nanos,
     /// ... once in this time.
     pub period: Nanos,
+}
+
+impl Burst {
+    /// Returns how much of the time from `from` to `until` after the load's beginning is in bursts.
+    pub fn time_on(self, from: Nanos, until: Nanos) -> Nanos {
+        let before = |at: Nanos| {
+            let rounds = at.steps_of(self.period);
+            self.on.times(rounds) + (at - self.period.times(rounds)).min(self.on)
+        };
+        before(until.max(from)) - before(from)
+    }
 }
 
 /// Messages from this rank to some others, at a rate.

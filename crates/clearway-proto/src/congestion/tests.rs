@@ -1,6 +1,7 @@
 //! Whole nodes over the memory wire in virtual time: every victim, every congestor, with and
 //! without loss.
 
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -480,8 +481,12 @@ fn collective__a_question_is_answered_when_there_is_something_to_say() {
 }
 
 fn load_of(kind: CongestorKind, group: &[Rank], me: Rank, intensity: u32) -> Vec<LoadTask> {
-    let pressure =
-        LoadIntensity { percent: intensity, host_rate: BitsPerSec::mega(100), window: None };
+    let pressure = LoadIntensity {
+        percent: intensity,
+        host_rate: BitsPerSec::mega(100),
+        window: None,
+        burst: None,
+    };
     load_under(kind, group, me, pressure)
 }
 
@@ -536,6 +541,33 @@ fn load__every_pattern_offers_its_rate_for_its_second() {
 }
 
 #[test]
+fn load__bursts_begin_together_and_pauses_are_silent() {
+    let group = ring(4);
+    let burst = Some(Burst { on: MS.times(20), period: MS.times(200) });
+    let pressure =
+        LoadIntensity { percent: 150, host_rate: BitsPerSec::mega(100), window: None, burst };
+    for kind in [CongestorKind::Incast, CongestorKind::Alltoall, CongestorKind::PutIncast] {
+        let config = MemoryConfig { room: 100_000, ..MemoryConfig::lossless(4) };
+        let records = CongestionJob::new(config)
+            .run(|me| phase(MS.times(2000), None, load_under(kind, &group, me, pressure)));
+        // The load is on from 500 to 1500 ms; slices are of 100 ms, and each second one has a burst.
+        let slices: BTreeSet<u32> =
+            records.iter().flat_map(|r| &r.load).flat_map(|s| &s.slices).map(|s| s.slice).collect();
+        assert_eq!(slices, BTreeSet::from([5, 7, 9, 11, 13]), "{kind:?}");
+        let steady = load_under(kind, &group, Rank(1), LoadIntensity { burst: None, ..pressure });
+        let steady =
+            CongestionJob::new(MemoryConfig { room: 100_000, ..MemoryConfig::lossless(4) }).run(
+                |me| {
+                    let loads = if me == Rank(1) { steady.clone() } else { Vec::new() };
+                    phase(MS.times(2000), None, loads)
+                },
+            );
+        let alone = records[1].offered.0 as f64 / steady[1].offered.0 as f64;
+        assert!((0.09..0.15).contains(&alone), "{kind:?} offers {alone} of its rate");
+    }
+}
+
+#[test]
 fn load__a_full_transmit_queue_is_waited_for_and_accounted() {
     let group = ring(2);
     // Four messages under way per 10 ms: far less than 100 Mb/s.
@@ -563,8 +595,12 @@ fn load__lost_puts_do_not_stop_a_put_incast() {
 #[test]
 fn load__a_window_and_not_the_schedule_limits_what_is_under_way() {
     let group = ring(2);
-    let pressure =
-        LoadIntensity { percent: 1000, host_rate: BitsPerSec::mega(100), window: Some(2) };
+    let pressure = LoadIntensity {
+        percent: 1000,
+        host_rate: BitsPerSec::mega(100),
+        window: Some(2),
+        burst: None,
+    };
     for kind in [CongestorKind::PutIncast, CongestorKind::GetBroadcast] {
         // Two messages of 4 KiB in one round trip of 20 ms, for a second.
         let config =
@@ -579,8 +615,12 @@ fn load__a_window_and_not_the_schedule_limits_what_is_under_way() {
 
 #[test]
 fn load__what_has_left_makes_room_in_the_window_of_a_two_sided_flow() {
-    let pressure =
-        LoadIntensity { percent: 1000, host_rate: BitsPerSec::mega(100), window: Some(2) };
+    let pressure = LoadIntensity {
+        percent: 1000,
+        host_rate: BitsPerSec::mega(100),
+        window: Some(2),
+        burst: None,
+    };
     let loads = load_under(CongestorKind::Permutation, &ring(2), Rank(1), pressure);
     let payload = Span { region: RegionId(0), offset: 0, length: 4096 };
     let key = RandomKey::new(1);

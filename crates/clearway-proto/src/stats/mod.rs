@@ -32,6 +32,7 @@ mod bootstrap;
 mod estimate;
 mod fairness;
 mod histogram;
+mod proportion;
 mod quantile;
 mod sign;
 

@@ -22,6 +22,7 @@ use super::stage::StageCommand;
 use super::start::StartFlags;
 use super::timeslice::TimesliceCommand;
 use crate::mechanism::congestion::program::ProgramFlags;
+use crate::mechanism::congestion::{Bursts, GroupGrowth};
 use crate::mechanism::timeslice::archive::{ITEM_BYTES_MAX, Locator};
 use crate::policy::PolicyFlags;
 use crate::report::FigureFormat;
@@ -328,6 +329,10 @@ pub(crate) struct BenchFlags {
     /// Offer this load, in percent of the pattern's bottleneck link [default: 150].
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent::<1000>)]
     pub(crate) intensity: Vec<u32>,
+    /// Let congestors send in bursts of this length with this pause behind each, all at the same
+    /// time, or steady; several are compared: steady,10ms/90ms,40ms/160ms [default: steady].
+    #[arg(long, value_name = "BURSTS", value_delimiter = ',')]
+    pub(crate) bursts: Vec<Bursts>,
     /// Use N hosts in all [default: 8].
     #[arg(long, value_name = "N")]
     pub(crate) hosts: Option<u32>,
@@ -344,12 +349,24 @@ pub(crate) struct BenchFlags {
     /// Put N hosts into a congestor group, its target included [default: 4].
     #[arg(long, value_name = "N")]
     pub(crate) congestor_hosts: Option<usize>,
+    /// Let congestor groups have one size, or grow from 2 hosts over 4 and 8 to --congestor-hosts
+    /// until victims suffer [default: fixed; growing below 32 hosts of a job or machine].
+    #[arg(long, value_enum, value_name = "SIZES")]
+    pub(crate) groups: Option<GroupGrowth>,
     /// Use N congestor groups at the same time [default: 1].
     #[arg(long, value_name = "N")]
     pub(crate) congestor_groups: Option<usize>,
     /// Draw N random assignments of hosts to roles [default: 1].
     #[arg(long, value_name = "N")]
     pub(crate) draws: Option<u32>,
+    /// Count false alarms: repeat each victim N times with silent congestors (A = A), judge each run
+    /// alone, and report how many are CONGESTED, up to 1000 [default: 0].
+    #[arg(long, value_name = "N")]
+    pub(crate) null_runs: Option<u32>,
+    /// Count what is found: repeat each victim beside each congestor N times, judge each run alone,
+    /// and report how many are CONGESTED, up to 1000 [default: 0].
+    #[arg(long, value_name = "N")]
+    pub(crate) loaded_runs: Option<u32>,
     /// Measure this long with congestors, and as long without, with its unit [default: 4s; on a
     /// machine, until victims have exchanged 4000 messages].
     #[arg(long, value_name = "TIME")]
@@ -358,8 +375,8 @@ pub(crate) struct BenchFlags {
     #[arg(long, value_name = "PLACE", value_enum, value_delimiter = ',')]
     pub(crate) on: Vec<VenueKind>,
     /// Simulate this machine, a name or a fabric file; the defaults are then GPCNeT's: a fifth of
-    /// the nodes ping, four fifths run its four congestors at once; with fewer than 20 nodes, or
-    /// where switches drop, one incast.
+    /// the nodes ping, four fifths run its four congestors at once; with fewer than 32 nodes one
+    /// incast that grows, where switches drop one incast.
     #[arg(long, conflicts_with_all = ["hosts", "rate", "trunk"])]
     pub(crate) fabric: Option<String>,
     /// Use N hosts of the machine [default: all].

@@ -18,7 +18,7 @@ use super::{BenchFlags, JobArguments, Output, print, refuses_permission};
 use crate::mechanism::congestion::phase_protocol::CongestionProtocol;
 use crate::mechanism::congestion::program::Programs;
 use crate::mechanism::congestion::rate::MeasuredRate;
-use crate::mechanism::congestion::{self, CongestionSection};
+use crate::mechanism::congestion::{self, CongestionSection, GroupGrowth};
 use crate::report::FigureFormat;
 use crate::report::model::{Figure, Report, RunOutcome, Verdict};
 use crate::report::terminal::ColourMode;
@@ -343,8 +343,9 @@ fn run_job(
     let order = job.order()?;
     let on_job = |ranks: u32, rate| {
         let mut scenario = scenario.clone();
-        let chosen =
-            (job.roles == RoleFitting::Fitted).then(|| fit(&mut scenario, ranks, &flags)).flatten();
+        let chosen = (job.roles == RoleFitting::Fitted)
+            .then(|| fit_job(&mut scenario, ranks, &flags))
+            .flatten();
         scenario.on_job(ranks, rate).map_err(|why| anyhow!(why))?;
         Ok::<_, anyhow::Error>((scenario, chosen))
     };
@@ -544,16 +545,19 @@ fn rate_words(why: &str) -> String {
 
 /// Says what is wrong with a scenario in the words of the flags that made it.
 fn flag_words(why: &str) -> String {
-    const FLAGS: [(&str, &str); 11] = [
+    const FLAGS: [(&str, &str); 14] = [
         ("isolated", "--time"),
         ("congested", "--time"),
         ("intensity-percent", "--intensity"),
+        ("bursts", "--bursts"),
         ("victim-hosts", "--victim-hosts"),
         ("victim-class", "--victim-class"),
         ("congestor-hosts", "--congestor-hosts"),
         ("congestor-groups", "--congestor-groups"),
         ("congestor-class", "--congestor-class"),
         ("draws", "--draws"),
+        ("null-runs", "--null-runs"),
+        ("loaded-runs", "--loaded-runs"),
         ("queues", "--queues"),
         ("slowdown-max", "--slowdown-max"),
     ];
@@ -586,9 +590,13 @@ fn named_scenario(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
     }
     if list("congestors", flags.programs.congestor_cmd.is_some()) {
         test.congestors = vec![CongestorKind::Program];
+        test.groups = GroupGrowth::Fixed;
     }
     if list("intensity-percent", !flags.intensity.is_empty()) {
         test.intensity_percent.clone_from(&flags.intensity);
+    }
+    if list("bursts", !flags.bursts.is_empty()) {
+        test.bursts.clone_from(&flags.bursts);
     }
     fn take<T: Copy>(into: &mut T, value: Option<T>) -> bool {
         value.inspect(|value| *into = *value).is_some()
@@ -597,8 +605,11 @@ fn named_scenario(flags: &BenchFlags) -> Result<(Scenario, BTreeSet<String>)> {
     list("congestor-class", take(&mut test.congestor_class, flags.congestor_class));
     list("victim-hosts", take(&mut test.victim_hosts, flags.victim_hosts));
     list("congestor-hosts", take(&mut test.congestor_hosts, flags.congestor_hosts));
+    list("groups", take(&mut test.groups, flags.groups));
     list("congestor-groups", take(&mut test.congestor_groups, flags.congestor_groups));
     list("draws", take(&mut test.draws, flags.draws));
+    list("null-runs", take(&mut test.null_runs, flags.null_runs));
+    list("loaded-runs", take(&mut test.loaded_runs, flags.loaded_runs));
     list("isolated", take(&mut test.isolated, flags.time));
     list("congested", take(&mut test.congested, flags.time));
     let mut scenario = Scenario::new("bench", "A congestion test made of flags.", fabric, test);
@@ -620,6 +631,14 @@ fn on_fabric(flags: &BenchFlags) -> Result<(Fabric, CongestionSection, BTreeSet<
             CongestionSection::usual(&fabric).map_err(|why| UsageError::new(rate_words(&why)))?;
         test.apply_defaults(&mut fabric, &DeTable::new())
             .map_err(|why| anyhow!("[fabric]: {why}"))?;
+        let is_shaped = flags.congestor_hosts.is_some()
+            || flags.congestor_groups.is_some()
+            || !flags.congestors.is_empty();
+        if is_shaped && flags.groups.is_none() && test.groups == GroupGrowth::Growing {
+            // A choice of congestors is one of their size, too.
+            let CongestionSection { groups, congestor_hosts, .. } = CongestionSection::default();
+            test = CongestionSection { groups, congestor_hosts, ..test };
+        }
     } else if flags.trunk.is_some() {
         // Victims and congestors meet on the trunk, so they need not share hosts.
         test = CongestionSection {
@@ -654,6 +673,18 @@ fn fit(scenario: &mut Scenario, hosts: u32, given: &BTreeSet<String>) -> Option<
     scenario
         .section_mut::<CongestionSection>()?
         .fit(hosts, |key| given.contains(&format!("congestion.{key}")))
+}
+
+/// Does the same on the hosts of a job: few get groups that grow.
+fn fit_job(scenario: &mut Scenario, hosts: u32, given: &BTreeSet<String>) -> Option<String> {
+    let test = scenario.section_mut::<CongestionSection>()?;
+    let is_given = |key: &str| given.contains(&format!("congestion.{key}"));
+    if test.programs.is_none()
+        && let Some(chosen) = test.grow(hosts, is_given)
+    {
+        return Some(chosen);
+    }
+    test.fit(hosts, is_given)
 }
 
 /// Returns the laboratory of the flags `--hosts`, `--rate` and `--trunk`.

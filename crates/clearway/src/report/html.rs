@@ -179,6 +179,15 @@ pub(crate) fn title_of(all: &Labels) -> String {
         (Some(victim), Some(congestor)) => format!("{victim} under {congestor}"),
         (one, other) => one.or(other).unwrap_or("").to_owned(),
     };
+    if let Some(members) = of(labels::MEMBERS) {
+        title.push_str(&format!(" of {members} hosts"));
+    }
+    if let Some(percent) = of(labels::INTENSITY) {
+        title.push_str(&format!(" at {percent} %"));
+    }
+    if let Some(bursts) = of(labels::BURSTS) {
+        title.push_str(&format!(", {}{bursts}", if bursts.contains('/') { "bursts " } else { "" }));
+    }
     if let Some(place) = of(labels::PLACE) {
         title.push_str(if title.is_empty() { "on " } else { " on " });
         title.push_str(place);

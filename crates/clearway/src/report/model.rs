@@ -16,11 +16,13 @@ use clearway_proto::stats::{Estimate, Histogram, Quantile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub(crate) use culprit::Culprit;
 pub(crate) use fabric::{FabricLink, PhaseLoad, PortLoad, ReportFabric, Switch, SwitchArrangement};
 pub(crate) use part::ReportPart;
 pub(crate) use real::{ExtendedReal, rounded, write_rounded};
 pub(crate) use slow::{LongestWait, SlowMessage, Slowest};
 
+mod culprit;
 mod fabric;
 mod part;
 mod real;
@@ -49,6 +51,12 @@ pub(crate) mod labels {
     pub(crate) const VICTIM: &str = "victim";
     /// The pattern that loads the network.
     pub(crate) const CONGESTOR: &str = "congestor";
+    /// The congestor's offered load in percent; only where a run has several.
+    pub(crate) const INTENSITY: &str = "intensity";
+    /// When the congestor sends: `10ms/90ms`, `steady`; only where a run has several.
+    pub(crate) const BURSTS: &str = "bursts";
+    /// Hosts of a congestor group, where groups grow.
+    pub(crate) const MEMBERS: &str = "members";
     /// Value of [`CONGESTOR`]: nobody, as in a null control.
     pub(crate) const NOBODY: &str = "none";
     /// [`ISOLATED`] or [`CONGESTED`].
@@ -117,6 +125,9 @@ pub(crate) struct Report {
     /// The slowest messages of the worst cell; none where nothing was simulated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) slowest: Vec<Slowest>,
+    /// Where victims of congested cells wait, and for whom.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) culprits: Vec<Culprit>,
     /// What each simulated phase did, as hexadecimal digests, from phase 1. Equal for equal phases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) digests: Vec<String>,
@@ -540,6 +551,7 @@ impl Report {
             beside: Vec::new(),
             fabric: None,
             slowest: Vec::new(),
+            culprits: Vec::new(),
             digests: Vec::new(),
             parts: BTreeMap::new(),
         }

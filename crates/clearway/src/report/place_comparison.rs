@@ -35,6 +35,7 @@ pub(crate) fn merge(mut reports: Vec<Report>, presenters: &[&dyn Presenter]) -> 
         all.heat.append(&mut other.heat);
         all.shares.append(&mut other.shares);
         all.slowest.append(&mut other.slowest);
+        all.culprits.append(&mut other.culprits);
         all.digests.append(&mut other.digests);
         all.fabric = all.fabric.take().or(other.fabric);
         other.parts.append(&mut all.parts);
@@ -65,6 +66,7 @@ fn label(report: &mut Report) {
     let factors =
         report.draws.iter_mut().flat_map(|draw| &mut draw.cif).map(|factor| &mut factor.labels);
     let slowest = report.slowest.iter_mut().map(|slowest| &mut slowest.labels);
+    let culprits = report.culprits.iter_mut().map(|culprit| &mut culprit.labels);
     for all in figures
         .chain(charts)
         .chain(lines)
@@ -73,6 +75,7 @@ fn label(report: &mut Report) {
         .chain(parts)
         .chain(factors)
         .chain(slowest)
+        .chain(culprits)
     {
         all.insert(labels::PLACE.to_owned(), place.clone());
     }
@@ -145,6 +148,7 @@ fn compare_figures(labels: Labels, limit: f64, sides: [(&Report, &Figure); 2]) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::model::Culprit;
     use crate::report::sample;
 
     /// Factors of p99 are compared.
@@ -185,6 +189,23 @@ mod tests {
         assert!(all.beside.iter().all(|it| it.distance == FigureDistance::Within
             && it.ratio == Some(ExtendedReal::finite(1.0))));
         assert_eq!(all.verdict.expect("both have one").parts.len(), 4);
+    }
+
+    #[test]
+    fn merge__keeps_where_victims_wait_at_each_place() {
+        let [mut sim, mut lab] = two();
+        for report in [&mut sim, &mut lab] {
+            report.culprits = vec![Culprit {
+                labels: Labels::new(),
+                port: "switch -> n1".to_owned(),
+                senders: Vec::new(),
+                because: String::new(),
+            }];
+        }
+        let merged = merge(vec![sim, lab], &[]).expect("two");
+        let places: Vec<&str> =
+            merged.culprits.iter().map(|it| it.labels[labels::PLACE].as_str()).collect();
+        assert_eq!(places, ["sim", "lab"]);
     }
 
     #[test]

@@ -137,7 +137,14 @@ fn comparison_table(report: &Report) -> Vec<String> {
 /// Returns the values of all labels: first those of the congestion test in their usual order, then
 /// all others.
 fn subject(all: &Labels) -> Vec<&str> {
-    let usual = [labels::QUEUE, labels::VICTIM, labels::CONGESTOR, "class", "intensity"];
+    let usual = [
+        labels::QUEUE,
+        labels::VICTIM,
+        labels::CONGESTOR,
+        "class",
+        labels::INTENSITY,
+        labels::BURSTS,
+    ];
     let first = usual.iter().filter_map(|key| all.get(*key));
     let others =
         all.iter().filter(|(key, _)| !usual.contains(&key.as_str())).map(|(_, value)| value);
@@ -172,14 +179,19 @@ fn fabric(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Returns the queue and patterns of a part, at most 34 columns.
+/// Returns the queue and patterns of a part, at most 34 columns, and 18 more where loads differ.
 fn part_name(part: &PartVerdict) -> String {
     let label = |key: &str| part.labels.get(key).map(String::as_str);
     let patterns = [label(labels::VICTIM), label(labels::CONGESTOR)];
     let patterns = patterns.into_iter().flatten().collect::<Vec<_>>().join(" under ");
     let patterns =
         label(labels::PLACE).map_or(patterns.clone(), |place| format!("{place}: {patterns}"));
-    let name = format!("{:<10}{}", fit(label(labels::QUEUE).unwrap_or("-"), 9), fit(&patterns, 24));
+    let percent = label(labels::INTENSITY).map_or_else(String::new, |it| format!(" {it} %"));
+    let bursts = label(labels::BURSTS).map_or_else(String::new, |it| format!(" {it}"));
+    let members = label(labels::MEMBERS).map_or_else(String::new, |it| format!(" of {it}"));
+    let load = fit(&format!("{members}{percent}{bursts}"), 18);
+    let patterns = format!("{}{load}", fit(&patterns, 24));
+    let name = format!("{:<10}{patterns}", fit(label(labels::QUEUE).unwrap_or("-"), 9));
     name.trim_end().to_owned()
 }
 

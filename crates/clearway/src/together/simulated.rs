@@ -151,7 +151,8 @@ impl SharedPlan<'_> {
 
     /// Returns the parts of `rank` in the cast and the checkpoint.
     fn loads(&self, rank: Rank) -> Vec<LoadTask> {
-        let pressure = LoadIntensity { percent: 100, host_rate: self.rate, window: None };
+        let pressure =
+            LoadIntensity { percent: 100, host_rate: self.rate, window: None, burst: None };
         let [from, until] = self.load();
         let load = |transfer: Transfer, kind: CongestorKind, number: usize, hosts: &[Rank]| {
             let kind = kind.load(number, &self.loading(hosts), rank, pressure)?;

@@ -21,9 +21,8 @@ fn a_run() -> PathBuf {
     let at = std::env::temp_dir().join(format!("clearway-explain-{}", std::process::id()));
     fs::create_dir_all(&at).unwrap();
     fs::write(at.join("mine.toml"), FABRIC).unwrap();
-    let bench =
-        ["bench", "--fabric", "mine.toml", "--nodes", "8", "--time", "400us", "--out", "run"];
-    let output = clearway(&at, &bench);
+    let bench = "bench --fabric mine.toml --nodes 8 --groups fixed --time 400us --out run";
+    let output = clearway(&at, &bench.split(' ').collect::<Vec<_>>());
     assert!(
         output.stderr.windows(5).any(|at| at == b"[1/1]"),
         "{}",

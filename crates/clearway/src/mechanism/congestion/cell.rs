@@ -11,8 +11,8 @@ use clearway_proto::congestion::{
 };
 
 use super::windows::Windows;
-use crate::mechanism::congestion::CongestionSection;
 use crate::mechanism::congestion::phases::PhaseRole;
+use crate::mechanism::congestion::{Bursts, CongestionSection};
 use crate::run::venue::{ClockAgreement, CongestionReach, VenueFacts};
 use crate::scenario::requested_class;
 
@@ -24,16 +24,51 @@ pub(crate) struct Case<'a> {
     pub(crate) congestor: CongestorKind,
     /// In hundredths of the bottleneck link; shown only where a run has several.
     pub(crate) intensity: u32,
+    /// When the congestors send.
+    pub(crate) bursts: Bursts,
+    /// Hosts of a group, where groups grow.
+    pub(crate) members: Option<usize>,
+}
+
+impl<'a> Case<'a> {
+    /// Creates the case of a program of the user's. Which pattern victims would have is asked by
+    /// nobody: only the load of its cell is used.
+    pub(crate) fn beside_program(
+        queue: &'a str,
+        congestor: CongestorKind,
+        intensity: u32,
+        bursts: Bursts,
+    ) -> Self {
+        Self { queue, victim: VictimKind::Ping, congestor, intensity, bursts, members: None }
+    }
 }
 
 impl fmt::Display for Case<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.queue, self.victim.name())?;
         match self.congestor {
-            CongestorKind::None => f.write_str(" alone"),
-            congestor => write!(f, " beside {}", congestor.name()),
+            CongestorKind::None => f.write_str(" alone")?,
+            congestor => write!(f, " beside {}", congestor.name())?,
+        }
+        if let Some(members) = self.members {
+            write!(f, " of {members} hosts")?;
+        }
+        match self.bursts {
+            Bursts::Steady => Ok(()),
+            Bursts::Of { length, pause } => {
+                write!(f, " in bursts of {length} and pauses of {pause}")
+            }
         }
     }
+}
+
+/// Whether the congestors of a cell do what they are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CongestorPresence {
+    /// They load.
+    Loading,
+    /// They send nothing, and all else is as if they did.
+    Silent,
 }
 
 /// A case with its hosts.
@@ -44,6 +79,7 @@ pub(crate) struct Cell<'a> {
     pub(crate) layout: &'a dyn NetworkLayout,
     pub(crate) windows: Windows,
     pub(crate) facts: VenueFacts,
+    pub(crate) congestors: CongestorPresence,
 }
 
 impl Cell<'_> {
@@ -66,7 +102,11 @@ impl Cell<'_> {
 
     /// Returns what `rank` does.
     pub(crate) fn part(&self, rank: Rank) -> PhaseRole {
-        PhaseRole { victim: self.victim(rank), loads: self.loads(rank) }
+        let loads = match self.congestors {
+            CongestorPresence::Loading => self.loads(rank),
+            CongestorPresence::Silent => Vec::new(),
+        };
+        PhaseRole { victim: self.victim(rank), loads }
     }
 
     /// Returns what `rank` does as a victim.
@@ -104,15 +144,19 @@ impl Cell<'_> {
     }
 
     fn kinds(&self, rank: Rank) -> impl Iterator<Item = LoadKind> {
-        let Case { congestor, intensity, .. } = self.case;
+        let Case { congestor, intensity, bursts, .. } = self.case;
         let host_rate = self.layout.rate(LinkId::FromHost(rank));
-        let pressure =
-            LoadIntensity { percent: intensity, host_rate, window: self.test.processes_per_host };
+        let pressure = LoadIntensity {
+            percent: intensity,
+            host_rate,
+            window: self.test.processes_per_host,
+            burst: bursts.engine(),
+        };
         let groups = self.draw.groups.iter().enumerate();
         groups.filter_map(move |(number, group)| congestor.load(number, group, rank, pressure))
     }
 
-    /// Returns the congestors' traffic.
+    /// Returns the congestors' traffic, while they send, also of those that are silent.
     fn streams(&self) -> Vec<TrafficStream> {
         let ranks = (0..self.layout.hosts() as u32).map(Rank);
         ranks
@@ -122,22 +166,49 @@ impl Cell<'_> {
             .collect()
     }
 
-    /// Returns what the congestors together could deliver if the network shared its links fairly;
-    /// absent when they send nothing.
+    /// Returns the congestors' traffic; none of those that are silent.
+    fn sent_streams(&self) -> Vec<TrafficStream> {
+        match self.congestors {
+            CongestorPresence::Loading => self.streams(),
+            CongestorPresence::Silent => Vec::new(),
+        }
+    }
+
+    /// Returns what the congestors together could deliver while victims are measured if the network
+    /// shared its links fairly and kept nothing in its buffers; absent when they send nothing.
     pub(crate) fn fair_rate(&self) -> Option<BitsPerSec> {
-        let streams = self.streams();
+        let streams = self.sent_streams();
         let rates = max_min_fair(self.layout, &streams).into_iter().zip(&streams);
         let total = rates.fold(0u64, |sum, (rate, stream)| {
             sum.saturating_add(rate.0.saturating_mul(stream.to.len() as u64))
         });
-        (!streams.is_empty()).then_some(BitsPerSec(total))
+        let mean = (u128::from(total) * u128::from(self.time_on().0)
+            / u128::from(self.windows.congested.length(self.windows.grid).0.max(1)))
+            as u64;
+        (!streams.is_empty()).then_some(BitsPerSec(mean))
+    }
+
+    /// Returns how much of the congested window is in bursts.
+    fn time_on(&self) -> Nanos {
+        let Windows { grid, load, congested, .. } = self.windows;
+        let length = congested.length(grid);
+        let Some(burst) = self.case.congestor.bursts(self.case.bursts.engine()) else {
+            return length;
+        };
+        if length < burst.period {
+            // Around a program, where nobody knows how long the window will be.
+            let part = u128::from(length.0) * u128::from(burst.on.0) / u128::from(burst.period.0);
+            return Nanos(part as u64);
+        }
+        let since = |slice: u32| grid.slices(slice - load.from);
+        burst.time_on(since(congested.from), since(congested.until))
     }
 
     /// Returns what the congestors offer of the fullest link from which victims can suffer; absent
     /// when they send nothing. Those are the links that victims use, and all links where full
     /// buffers hold packets back.
     pub(crate) fn overload(&self) -> Option<f64> {
-        let streams = self.streams();
+        let streams = self.sent_streams();
         let loads = offered_loads(self.layout, &streams);
         let used: BTreeSet<LinkId> = match self.facts.reach {
             CongestionReach::Link => {
@@ -150,6 +221,33 @@ impl Cell<'_> {
             load.0 as f64 / self.layout.rate(link).0 as f64
         });
         (!streams.is_empty()).then(|| parts.fold(0.0, f64::max))
+    }
+
+    /// Returns the links of [`Self::overload`] that congestors use, each with the part of its rate
+    /// that they offer, the fullest first.
+    pub(crate) fn suspects(&self) -> Vec<(LinkId, f64)> {
+        let loads = offered_loads(self.layout, &self.sent_streams());
+        let exposed = self.exposed();
+        let used: BTreeSet<LinkId> =
+            exposed.iter().flat_map(|(a, b)| self.layout.path(*a, *b)).collect();
+        let is_reached =
+            |link: &LinkId| self.facts.reach == CongestionReach::Tree || used.contains(link);
+        let part = |(link, load): (LinkId, BitsPerSec)| {
+            (link, load.0 as f64 / self.layout.rate(link).0.max(1) as f64)
+        };
+        let mut all: Vec<_> =
+            loads.into_iter().filter(|(link, _)| is_reached(link)).map(part).collect();
+        all.sort_by(|a, b| b.1.total_cmp(&a.1));
+        all
+    }
+
+    /// Returns the congestors whose messages pass `link`.
+    pub(crate) fn senders_over(&self, link: LinkId) -> BTreeSet<Rank> {
+        let streams = self.sent_streams();
+        let passes = |stream: &&TrafficStream| {
+            stream.to.iter().any(|to| self.layout.path(stream.from, *to).contains(&link))
+        };
+        streams.iter().filter(passes).map(|stream| stream.from).collect()
     }
 
     /// Returns the pairs of victims whose messages cross a link that congestors fill; all pairs

@@ -1,25 +1,30 @@
-//! Coordinates the congestion test: every queue, victim, congestor, intensity and draw in turn.
+//! Coordinates the congestion test: every queue, victim, congestor, load and draw in turn.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clearway_proto::base::{RandomKey, Rank};
 use clearway_proto::congestion::{
-    CongestorKind, Draw, LimitingFactor, NetworkLayout, NetworkOutcome, NullEvidence, Verdict,
-    VictimEvidence, VictimKind, judge,
+    CongestorKind, Draw, LimitingFactor, LinkId, NetworkLayout, NetworkOutcome, NullEvidence,
+    Verdict, VictimEvidence, VictimKind, judge,
 };
 use clearway_proto::stats::{Estimate, Resampled};
 
-use super::cell::{Case, Cell};
+use super::cell::{Case, Cell, CongestorPresence};
+use super::culprit::{self, PortKnowledge};
 use super::evidence::{Evidence, P99};
 use super::outcome::{CaseResult, DrawResult};
 use super::program::{ProgramPart, TimedCommand};
+use super::single_runs::{self, SingleRuns};
 use super::windows::{Grid, Windows};
 use super::{figures, judgement};
-use crate::mechanism::congestion::phases::{PhasePlan, PhaseRunner};
-use crate::mechanism::congestion::{CongestionSection, INTENSITY_MAX, NullControl};
-use crate::report::model::{Report, Slowest};
+use crate::mechanism::congestion::phases::{PhasePlan, PhaseRunner, PhaseTraces};
+use crate::mechanism::congestion::{
+    Bursts, CongestionSection, GroupGrowth, INTENSITY_MAX, NullControl,
+};
+use crate::report::model::{Culprit, Report, Slowest};
 use crate::run::venue::{CongestionReach, HostNoise, VenueFacts};
 use crate::run::{RemainingTime, RunSpec, notice};
 
@@ -60,33 +65,17 @@ pub(crate) fn run(
             .warnings
             .push("these wires have no multicast, so `cast` went along the chain".to_owned());
     }
-    let mut results = Vec::new();
+    let (mut results, mut single_runs) = (Vec::new(), Vec::new());
     for queue in &test.queues {
         coordinator.stage.arm(queue)?;
         coordinator.facts = coordinator.stage.facts();
-        let mut nulls: Vec<(VictimKind, NullEvidence)> = Vec::new();
-        for case in cases(test).into_iter().filter(|case| case.queue == queue) {
-            let null =
-                nulls.iter().find(|(victim, _)| *victim == case.victim).map(|(_, null)| *null);
-            let result = coordinator.case(case, null, unprotected_share(&results, &case))?;
-            if case.congestor == CongestorKind::None {
-                let [isolated, congested] =
-                    [&result.isolated, &result.congested].map(|all| all[P99].estimate());
-                nulls.push((
-                    case.victim,
-                    NullEvidence { factor: factor_of(&result.factors[P99]), isolated, congested },
-                ));
-            }
-            let line =
-                format!("[{}/{}] {}", coordinator.done, coordinator.total, sentence(&result));
-            results.push(result);
-            // A line that says a cell is complete must not come before the cell is kept.
-            coordinator.keep(report, &results);
-            notice!("{line}");
-        }
+        let nulls = coordinator.queue(queue, report, &mut results)?;
+        coordinator.judge_alone(queue, &nulls, &mut single_runs)?;
     }
     report.slowest.extend(coordinator.slowest(&results)?);
+    report.culprits = coordinator.culprits(&results, &report.slowest);
     figures::write(report, test, order, &results, coordinator.stage);
+    single_runs::write(report, test, &single_runs);
     coordinator.stage.conclude(report);
     report.verdict = judgement::verdict(test, &order.scenario.verdict, &results);
     Ok(())
@@ -97,22 +86,57 @@ fn cases(test: &CongestionSection) -> Vec<Case<'_>> {
     let mut cases = Vec::new();
     for queue in &test.queues {
         for victim in &test.victims {
-            let case = |congestor, intensity| Case { queue, victim: *victim, congestor, intensity };
+            let case = |congestor, intensity, bursts, members| {
+                let victim = *victim;
+                Case { queue, victim, congestor, intensity, bursts, members }
+            };
             if test.null_control == NullControl::Run
                 && !test.congestors.contains(&CongestorKind::None)
             {
-                cases.push(case(CongestorKind::None, 0));
+                cases.push(case(CongestorKind::None, 0, Bursts::Steady, None));
             }
             for congestor in &test.congestors {
-                let intensities: &[u32] = match congestor {
-                    CongestorKind::None | CongestorKind::Program => &[0],
-                    _ => &test.intensity_percent,
+                let grows = congestor.sends() && test.groups == GroupGrowth::Growing;
+                let sizes: Vec<Option<usize>> = match grows {
+                    true => test.sizes().into_iter().map(Some).collect(),
+                    false => vec![None],
                 };
-                cases.extend(intensities.iter().map(|intensity| case(*congestor, *intensity)));
+                for (intensity, bursts) in test.loads(*congestor) {
+                    let of_size = |size: &Option<usize>| case(*congestor, intensity, bursts, *size);
+                    cases.extend(sizes.iter().map(of_size));
+                }
             }
         }
     }
     cases
+}
+
+/// Returns which cases are judged once more for each of how many runs: on each queue each victim
+/// beside the first congestor that sends, which is silent, then all cases that send.
+fn repeated(test: &CongestionSection) -> impl Iterator<Item = (Case<'_>, CongestorPresence, u32)> {
+    let sending = || cases(test).into_iter().filter(|case| case.congestor.sends());
+    let mut silent: Vec<Case<'_>> = Vec::new();
+    for case in sending() {
+        if !silent.iter().any(|known| (known.queue, known.victim) == (case.queue, case.victim)) {
+            silent.push(case);
+        }
+    }
+    let silent = silent.into_iter().map(|case| (case, CongestorPresence::Silent, test.null_runs));
+    silent.chain(sending().map(|case| (case, CongestorPresence::Loading, test.loaded_runs)))
+}
+
+/// Returns whether smaller groups than those of `case` did enough harm.
+fn has_harmed(results: &[CaseResult<'_>], case: &Case<'_>) -> bool {
+    case.members.is_some()
+        && results.iter().any(|result| {
+            Case { members: case.members, ..result.case } == *case
+                && result.verdict.as_ref().map(|it| it.outcome) == Some(NetworkOutcome::Congested)
+        })
+}
+
+/// Returns what the null control of the victims of `case` showed.
+fn null_of(nulls: &[(VictimKind, NullEvidence)], case: &Case<'_>) -> Option<NullEvidence> {
+    nulls.iter().find(|(victim, _)| *victim == case.victim).map(|(_, null)| *null)
 }
 
 /// Goes through the cases.
@@ -139,6 +163,64 @@ impl<'a> CongestionCoordinator<'a, '_> {
         self.order.complete.cells(partial, [self.done, self.total]);
     }
 
+    /// Runs all cases of `queue`; returns what its null controls showed.
+    fn queue(
+        &mut self,
+        queue: &str,
+        report: &Report,
+        results: &mut Vec<CaseResult<'a>>,
+    ) -> Result<Vec<(VictimKind, NullEvidence)>> {
+        let mut nulls = Vec::new();
+        for case in cases(self.test).into_iter().filter(|case| case.queue == queue) {
+            if has_harmed(results, &case) {
+                self.total -= 1;
+                continue;
+            }
+            let null = null_of(&nulls, &case);
+            let result = self.case(case, null, unprotected_share(results, &case))?;
+            if case.congestor == CongestorKind::None {
+                let [isolated, congested] =
+                    [&result.isolated, &result.congested].map(|all| all[P99].estimate());
+                let factor = factor_of(&result.factors[P99]);
+                nulls.push((case.victim, NullEvidence { factor, isolated, congested }));
+            }
+            let line = format!("[{}/{}] {}", self.done, self.total, sentence(&result));
+            results.push(result);
+            // A line that says a cell is complete must not come before the cell is kept.
+            self.keep(report, results);
+            notice!("{line}");
+        }
+        Ok(nulls)
+    }
+
+    /// Repeats the cases of `queue` as often as the test asks, and judges each run alone.
+    fn judge_alone(
+        &mut self,
+        queue: &str,
+        nulls: &[(VictimKind, NullEvidence)],
+        all: &mut Vec<SingleRuns<'a>>,
+    ) -> Result<()> {
+        for (case, congestors, count) in
+            repeated(self.test).filter(|(case, ..)| case.queue == queue)
+        {
+            if count == 0 {
+                continue;
+            }
+            let mut runs = SingleRuns::new(case, congestors);
+            for number in 0..count {
+                let silent = if congestors == CongestorPresence::Silent { " A = A" } else { "" };
+                self.remaining.part(format!("{case}{silent}, run {} of {count}", number + 1));
+                let draw = self.draw(case, number, (congestors, PhaseTraces::Dropped))?;
+                let result = self.combine(case, vec![draw], null_of(nulls, &case), None)?;
+                let outcome = result.verdict.map_or(NetworkOutcome::Invalid, |it| it.outcome);
+                runs.count(outcome);
+            }
+            notice!("{}", runs.sentence());
+            all.push(runs);
+        }
+        Ok(())
+    }
+
     fn case(
         &mut self,
         case: Case<'a>,
@@ -153,7 +235,8 @@ impl<'a> CongestionCoordinator<'a, '_> {
                 _ => format!(", draw {} of {count}", number + 1),
             };
             self.remaining.part(format!("{case}{which}"));
-            draws.push(self.draw(case, number)?);
+            let shown = (CongestorPresence::Loading, PhaseTraces::Kept);
+            draws.push(self.draw(case, number, shown)?);
         }
         self.done += 1;
         self.combine(case, draws, null, unprotected)
@@ -163,12 +246,12 @@ impl<'a> CongestionCoordinator<'a, '_> {
     /// be INVALID.
     fn warn_of_weak_loads(&self) -> Result<Vec<String>> {
         let least = self.order.scenario.verdict.overload_min;
-        let draw = Draw::new(self.layout, &self.test.request(), self.key(), 0)?;
         let mut warnings = Vec::new();
         for case in cases(self.test)
             .into_iter()
             .filter(|case| Some(case.queue) == self.test.queues.first().map(String::as_str))
         {
+            let draw = self.roles(&case, 0)?;
             let cell = self.cell(case, &draw);
             if let Some(overload) = cell.overload().filter(|overload| *overload < least) {
                 let (name, intensity) = (case.congestor.name(), case.intensity);
@@ -192,6 +275,12 @@ impl<'a> CongestionCoordinator<'a, '_> {
         Ok(warnings)
     }
 
+    /// Draws who does what in `case`.
+    fn roles(&self, case: &Case<'_>, number: u32) -> Result<Draw> {
+        let request = self.test.request_of(case.members.unwrap_or(self.test.congestor_hosts));
+        Ok(Draw::new(self.layout, &request, self.key(), number)?)
+    }
+
     fn cell<'b>(&self, case: Case<'b>, draw: &'b Draw) -> Cell<'b>
     where
         'a: 'b,
@@ -203,6 +292,7 @@ impl<'a> CongestionCoordinator<'a, '_> {
             layout: self.layout,
             windows: self.windows,
             facts: self.facts,
+            congestors: CongestorPresence::Loading,
         }
     }
 
@@ -226,15 +316,24 @@ impl<'a> CongestionCoordinator<'a, '_> {
         RandomKey::new(self.order.scenario.seed)
     }
 
-    fn draw(&mut self, case: Case<'_>, number: u32) -> Result<DrawResult> {
-        let draw = Draw::new(self.layout, &self.test.request(), self.key(), number)?;
-        let cell = self.cell(case, &draw);
+    fn draw(
+        &mut self,
+        case: Case<'_>,
+        number: u32,
+        (congestors, traces): (CongestorPresence, PhaseTraces),
+    ) -> Result<DrawResult> {
+        let draw = self.roles(&case, number)?;
+        let cell = Cell { congestors, ..self.cell(case, &draw) };
         let what = format!("{case}, draw {}", number + 1);
-        let beside = self.timed_command(case, &draw)?;
+        let beside = match congestors {
+            CongestorPresence::Loading => self.timed_command(case, &draw)?,
+            CongestorPresence::Silent => None,
+        };
         let plan = PhasePlan {
             windows: &cell.windows,
             part: &|rank| cell.part(rank),
             what,
+            traces,
             beside: beside.as_ref().map(|it| it as _),
         };
         let phase_result = self.stage.phase(&plan)?;
@@ -326,6 +425,39 @@ impl<'a> CongestionCoordinator<'a, '_> {
         result.case.congestor.sends().then(|| judge(&self.order.scenario.verdict, &evidence))
     }
 
+    /// Returns where victims of the congested cells wait, and for whom, in the worst draw of each.
+    fn culprits(&mut self, results: &[CaseResult<'_>], slowest: &[Slowest]) -> Vec<Culprit> {
+        let hosts = self.stage.hosts();
+        let mut found = Vec::new();
+        for result in CaseResult::deciding(results, self.test) {
+            let outcome = result.verdict.as_ref().map(|it| it.outcome);
+            if outcome != Some(NetworkOutcome::Congested)
+                || result.case.congestor == CongestorKind::Program
+            {
+                continue;
+            }
+            let p99 = |draw: &&DrawResult| draw.evidence.congested[P99].estimate().value;
+            let worst = result.draws.iter().max_by(|a, b| p99(a).total_cmp(&p99(b)));
+            let Some(draw) = worst else { continue };
+            let labels = figures::labels_of(self.test, result);
+            let cell = self.cell(result.case, &draw.draw);
+            let names: BTreeMap<LinkId, Vec<String>> = cell
+                .suspects()
+                .into_iter()
+                .map(|(link, _)| (link, self.stage.port_names(link, self.layout)))
+                .collect();
+            let known = PortKnowledge {
+                hosts: &hosts,
+                names: &|link| names.get(&link).cloned().unwrap_or_default(),
+                full: &draw.phase_result.full,
+                slowest: slowest.iter().find(|it| it.labels == labels),
+            };
+            let culprit = culprit::find(&cell, &known);
+            found.extend(culprit.map(|culprit| Culprit { labels, ..culprit }));
+        }
+        found
+    }
+
     /// Returns the slowest messages of the victims in the worst draw of the worst case, and what
     /// held them up.
     fn slowest(&mut self, results: &[CaseResult<'_>]) -> Result<Option<Slowest>> {
@@ -337,8 +469,13 @@ impl<'a> CongestionCoordinator<'a, '_> {
         };
         let cell = self.cell(result.case, &draw.draw);
         let what = format!("{}, draw {}", result.case, draw.draw.number + 1);
-        let plan =
-            PhasePlan { windows: &cell.windows, part: &|rank| cell.part(rank), what, beside: None };
+        let plan = PhasePlan {
+            windows: &cell.windows,
+            part: &|rank| cell.part(rank),
+            what,
+            traces: PhaseTraces::Kept,
+            beside: None,
+        };
         let slowest = self.stage.slowest(result.case.queue, draw.phase_result.number, &plan)?;
         Ok(slowest
             .map(|slowest| Slowest { labels: figures::labels_of(self.test, result), ..slowest }))
@@ -358,7 +495,8 @@ fn draws_of(test: &CongestionSection, case: &Case<'_>) -> u32 {
 fn remaining(test: &CongestionSection, windows: &Windows, facts: VenueFacts) -> RemainingTime {
     let planned = (facts.hosts == HostNoise::Real).then_some(Duration::from_secs(1));
     let each = (windows.length() + windows.grid.drain).as_secs_f64();
-    let draws = cases(test).iter().map(|case| draws_of(test, case)).sum::<u32>();
+    let draws = cases(test).iter().map(|case| draws_of(test, case)).sum::<u32>()
+        + repeated(test).map(|(.., runs)| runs).sum::<u32>();
     let noun = if test.draws == 1 { "cell" } else { "draw" };
     RemainingTime::begin(noun, vec![each; draws as usize], planned)
 }

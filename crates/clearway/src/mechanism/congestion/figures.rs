@@ -10,6 +10,7 @@ use clearway_proto::base::Class;
 use clearway_proto::congestion::VictimKind;
 use clearway_proto::stats::Estimate;
 
+use super::cell::Case;
 use super::evidence::{P99, QUANTILES};
 use super::names;
 use super::outcome::{CaseResult, DrawResult};
@@ -49,16 +50,26 @@ pub(super) fn write(
     draws(report, test, order, results);
 }
 
-/// Returns the labels of a case; intensity only where a run has several.
+/// Returns the labels of a case; intensity, bursts and members only where a run has several.
 pub(super) fn labels_of(test: &CongestionSection, result: &CaseResult<'_>) -> Labels {
-    let case = result.case;
+    labels_of_case(test, &result.case)
+}
+
+/// Returns the labels of `case`, as [`labels_of`] does.
+pub(super) fn labels_of_case(test: &CongestionSection, case: &Case<'_>) -> Labels {
     let mut all = Labels::from([
         (labels::QUEUE.to_owned(), case.queue.to_owned()),
         (labels::VICTIM.to_owned(), case.victim.name().to_owned()),
         (labels::CONGESTOR.to_owned(), case.congestor.name().to_owned()),
     ]);
     if test.intensity_percent.len() > 1 {
-        all.insert("intensity".to_owned(), case.intensity.to_string());
+        all.insert(labels::INTENSITY.to_owned(), case.intensity.to_string());
+    }
+    if test.bursts.len() > 1 {
+        all.insert(labels::BURSTS.to_owned(), case.bursts.to_string());
+    }
+    if let Some(members) = case.members {
+        all.insert(labels::MEMBERS.to_owned(), members.to_string());
     }
     all
 }
@@ -257,8 +268,7 @@ fn scores(report: &mut Report, test: &CongestionSection, results: &[CaseResult<'
     {
         let twin = |other: &&CaseResult| {
             let (a, b) = (base.case, other.case);
-            b.queue == last.as_str()
-                && (a.victim, a.congestor, a.intensity) == (b.victim, b.congestor, b.intensity)
+            b.queue == last.as_str() && a == Case { queue: a.queue, ..b }
         };
         let Some(classed) = results.iter().find(twin) else { continue };
         for (i, quantile) in QUANTILES.into_iter().enumerate() {

@@ -26,13 +26,15 @@ pub(crate) fn verdict(
     results: &[CaseResult<'_>],
 ) -> Option<Verdict> {
     let judged = test.queues.last()?;
+    let (all, results) = (results, CaseResult::deciding(results, test));
     let mut parts = Vec::new();
     let mut worst: BTreeMap<&str, NetworkOutcome> = BTreeMap::new();
-    for result in results.iter().filter(|result| !result.is_control(test)) {
+    for result in &results {
         let Some(verdict) = &result.verdict else { continue };
         let outcome = worst.entry(result.case.queue).or_insert(NetworkOutcome::Contained);
         *outcome = (*outcome).max(verdict.outcome);
-        let sentence = verdict.reasons.join("; ");
+        let reasons = verdict.reasons.iter().cloned().chain(result.growth(all));
+        let sentence = reasons.collect::<Vec<_>>().join("; ");
         parts.push(PartVerdict {
             labels: labels_of(test, result),
             outcome: outcome_word(verdict.outcome),
@@ -41,7 +43,7 @@ pub(crate) fn verdict(
     }
     let invalid = worst.values().any(|outcome| *outcome == NetworkOutcome::Invalid);
     let outcome = if invalid { NetworkOutcome::Invalid } else { *worst.get(judged.as_str())? };
-    let sentence = sentence(test, (rules, results), &worst, outcome);
+    let sentence = sentence(test, (rules, &results), &worst, outcome);
     Some(Verdict {
         outcome: outcome_word(outcome),
         sentence,
@@ -74,7 +76,7 @@ pub(crate) fn outcome_word(outcome: NetworkOutcome) -> model::RunOutcome {
 /// Returns the one sentence that a hurried reader takes along.
 fn sentence(
     test: &CongestionSection,
-    (rules, results): (&Rules, &[CaseResult<'_>]),
+    (rules, results): (&Rules, &[&CaseResult<'_>]),
     worst: &BTreeMap<&str, NetworkOutcome>,
     outcome: NetworkOutcome,
 ) -> String {
@@ -89,9 +91,7 @@ fn sentence(
     let of_queue = |name: &&str| {
         let worst_case = results
             .iter()
-            .filter(|result| {
-                result.case.queue == *name && result.verdict.is_some() && !result.is_control(test)
-            })
+            .filter(|result| result.case.queue == *name && result.verdict.is_some())
             .max_by(|a, b| value(&a.factors[P99]).total_cmp(&value(&b.factors[P99])));
         let outcome = worst.get(name).copied().unwrap_or(NetworkOutcome::Invalid);
         worst_case.map(|result| {
@@ -119,14 +119,18 @@ fn rests_on_frames(rules: &Rules, result: &CaseResult<'_>) -> bool {
 
 /// Returns what congestors did to a victim.
 fn effect(result: &CaseResult<'_>) -> String {
-    let (victim, congestor) = (result.case.victim.name(), result.case.congestor);
+    let victim = result.case.victim.name();
+    let congestor = match result.case.members {
+        None => result.case.congestor.name().to_owned(),
+        Some(members) => format!("{} of {members} hosts", result.case.congestor.name()),
+    };
     let [isolated, congested] =
         [&result.isolated, &result.congested].map(|all| all[P99].estimate().value);
     let from_to = format!("from {} to {}", duration(isolated), duration(congested));
     if !congested.is_finite() {
-        return format!("{} loses {:.1} % of {victim}", congestor.name(), loss(result) * 100.0);
+        return format!("{congestor} loses {:.1} % of {victim}", loss(result) * 100.0);
     }
-    format!("{} moves the p99 of {victim} {from_to}", congestor.name())
+    format!("{congestor} moves the p99 of {victim} {from_to}")
 }
 
 /// Returns the messages of the victims that never arrived, as a part of one, over all draws.

@@ -8,9 +8,11 @@
 //! # Not here
 //! What is sent (`clearway_proto::congestion`); the places in which phases run (`run`).
 
+mod bursts;
 mod calibration;
 mod cell;
 pub(crate) mod coordinator;
+mod culprit;
 mod effect_wire;
 mod evidence;
 mod figures;
@@ -27,16 +29,20 @@ mod section;
 pub(crate) mod shares;
 mod shares_section;
 pub(crate) mod simulated;
+mod single_runs;
 mod slowest;
 pub(crate) mod windows;
 pub(crate) mod with_cast;
 pub(crate) mod with_staging;
 
+pub(crate) use bursts::Bursts;
 pub(crate) use calibration::small_messages;
-pub(crate) use phases::{PhaseCompanion, PhasePlan, PhaseResult, PhaseRole, PhaseRunner};
+pub(crate) use phases::{
+    PhaseCompanion, PhasePlan, PhaseResult, PhaseRole, PhaseRunner, PhaseTraces,
+};
 use replay::is_replay_done;
 pub(crate) use replay::{PhaseReplay, ReplayQuestion, micros};
-pub(crate) use section::{CongestionSection, INTENSITY_MAX, NullControl};
+pub(crate) use section::{CongestionSection, GroupGrowth, INTENSITY_MAX, NullControl};
 pub(crate) use shares_section::SharesSection;
 use simulated::adjust;
 

@@ -18,6 +18,15 @@ pub(crate) const ONEWAY_P99: &str = "victim_oneway_p99_us";
 pub(crate) const CLASS_SHARE: &str = "class_share";
 /// What the class is configured to get of it; the same labels.
 pub(crate) const CLASS_SHARE_CONFIGURED: &str = "class_share_configured";
+/// Runs judged alone; labels queue, victim, congestor (`none` in A = A runs), outcome.
+pub(crate) const SINGLE_RUNS: &str = "single_runs";
+/// A = A runs that were CONGESTED, in `%` of those with a verdict; labels queue, victim, congestor
+/// `none`.
+pub(crate) const FALSE_ALARMS: &str = "false_alarms";
+/// Loaded runs that were CONGESTED, in `%` of all; labels queue, victim, congestor.
+pub(crate) const FOUND: &str = "congestion_found";
+/// The label of [`SINGLE_RUNS`]: `contained`, `congested` or `invalid`.
+pub(crate) const OUTCOME: &str = "outcome";
 /// What a program of the user's gave, in `ms` where it is its time; labels queue, victim,
 /// congestor, phase.
 pub(crate) const PROGRAM: &str = "program_figure";

@@ -45,7 +45,39 @@ impl DrawResult {
     }
 }
 
-impl CaseResult<'_> {
+impl<'a> CaseResult<'a> {
+    /// Returns those of `results` that the verdict rests on, which are all that were asked for, but
+    /// of groups that grew the largest only.
+    pub(crate) fn deciding<'b>(
+        results: &'b [Self],
+        test: &CongestionSection,
+    ) -> Vec<&'b CaseResult<'a>> {
+        let is_last = |result: &&'b Self| {
+            let beyond = |it: &Self| it.case.members > result.case.members;
+            !result.series_in(results).any(beyond)
+        };
+        results.iter().filter(|result| !result.is_control(test)).filter(is_last).collect()
+    }
+
+    /// Returns those of `results` that differ from this one in the size of groups at most, itself
+    /// among them.
+    fn series_in<'b>(&self, results: &'b [Self]) -> impl Iterator<Item = &'b Self> {
+        let (case, members) = (self.case, self.case.members);
+        results.iter().filter(move |it| Case { members, ..it.case } == case)
+    }
+
+    /// Says what smaller groups did, where groups grew.
+    pub(crate) fn growth(&self, results: &[Self]) -> Option<String> {
+        let largest = self.case.members?;
+        let each = self.series_in(results).filter(|it| it.case.members < Some(largest));
+        let each = each.filter_map(|it| {
+            Some(format!("{} of {}", it.verdict.as_ref()?.outcome, it.case.members?))
+        });
+        let smaller: Vec<String> = each.collect();
+        let before =
+            if smaller.is_empty() { "none smaller".to_owned() } else { smaller.join(", ") };
+        Some(format!("groups of {largest} hosts; before: {before}"))
+    }
     /// Returns whether this case only proves the machine: it was not asked for.
     pub(crate) fn is_control(&self, test: &CongestionSection) -> bool {
         self.case.congestor == CongestorKind::None

@@ -5,18 +5,19 @@
 //! I1. A phase is over when every rank that takes part has answered for it, and for no other.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clearway_lab::Lab;
 use clearway_proto::base::{Bytes, LocalNs, Nanos, Rank};
-use clearway_proto::congestion::{LoadTask, Phase, PhaseRecord, VictimTask};
+use clearway_proto::congestion::{LinkId, LoadTask, NetworkLayout, Phase, PhaseRecord, VictimTask};
 use clearway_runtime::clock;
 
 use super::phase_protocol::CongestionProtocol;
 use super::program::{ADDRESSES_VARIABLE, PLACE_VARIABLE, ProgramGroup, ProgramPart, TimedCommand};
-use super::simulated::SimulatedPhases;
+use super::simulated::{self, SimulatedPhases};
 use super::windows::{Grid, Windows};
 use crate::report::model::{Report, Slowest};
 use crate::run::ended;
@@ -44,7 +45,22 @@ pub(crate) struct PhaseResult {
     pub(crate) begin: LocalNs,
     /// Its number, from 1.
     pub(crate) number: u32,
+    /// The ports at which most waited or was dropped, where somebody counts.
+    pub(crate) full: Vec<FullPort>,
 }
+
+/// What one port counted in one phase.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FullPort {
+    /// As a report names it.
+    pub(crate) name: String,
+    pub(crate) amount: u64,
+    /// What the amount is of, as the end of a sentence.
+    pub(crate) unit: &'static str,
+}
+
+/// Ports of one phase that are kept.
+pub(super) const FULL_PORTS: usize = 256;
 
 /// What a rank does in a phase.
 pub(crate) struct PhaseRole {
@@ -58,8 +74,19 @@ pub(crate) struct PhasePlan<'a> {
     pub(crate) part: &'a dyn Fn(Rank) -> PhaseRole,
     /// What it is, for a person.
     pub(crate) what: String,
+    /// What is kept of it beside the records.
+    pub(crate) traces: PhaseTraces,
     /// What else runs in the middle of it: commands that load.
     pub(crate) beside: Option<&'a RefCell<dyn PhaseCompanion + 'a>>,
+}
+
+/// What a simulator keeps of a phase beside the records of its ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PhaseTraces {
+    /// What ports did, and the slowest messages.
+    Kept,
+    /// Nothing: of many phases only a count is asked for.
+    Dropped,
 }
 
 /// What runs during a phase of processes beside their messages.
@@ -212,6 +239,17 @@ impl<'v> PhaseRunner<'v> {
         Ok(group)
     }
 
+    /// Returns the names of the ports of `link` in the network that `layout` describes; none where
+    /// ports have no names.
+    pub(crate) fn port_names(&mut self, link: LinkId, layout: &dyn NetworkLayout) -> Vec<String> {
+        match self.venue.ranks() {
+            VenueRanks::Simulated(sim) => simulated::port_names(sim, link, layout),
+            VenueRanks::Processes(ranks) => {
+                ranks.lab().and_then(|lab| lab_port(lab, link)).into_iter().collect()
+            }
+        }
+    }
+
     /// Returns the slowest messages of the victims in phase `number`, which was `plan` on `queue`,
     /// and what held them up. `None` where messages cannot be followed.
     pub(crate) fn slowest(
@@ -239,6 +277,20 @@ impl<'v> PhaseRunner<'v> {
     }
 }
 
+/// Returns the name of the port of `link` in `lab`, as its counters have it; `None` where several
+/// ports share the link.
+fn lab_port(lab: &Lab, link: LinkId) -> Option<String> {
+    let host = |rank: Rank| lab.hosts().get(rank.index());
+    match link {
+        LinkId::FromHost(rank) => {
+            host(rank).map(|host| format!("{}:{}", host.name, host.interface))
+        }
+        LinkId::ToHost(rank) => host(rank).map(|host| format!("{}:p{}", host.switch, rank.0)),
+        LinkId::FromSwitch(switch) => Some(format!("s{switch}:up0")),
+        LinkId::ToSwitch(_) | LinkId::Cable(_) => None,
+    }
+}
+
 /// Runs phase `number`, which is `plan`, on processes.
 fn phase(
     ranks: &mut dyn ProcessVenue,
@@ -246,6 +298,7 @@ fn phase(
     number: u32,
     losses: &mut LossCounts,
 ) -> Result<PhaseResult> {
+    let dropped_before = drops(ranks);
     let begin = ranks.lead();
     ranks.processes().check()?;
     let begins =
@@ -268,7 +321,24 @@ fn phase(
     let records =
         answers.into_iter().map(|it| Some(it.record).filter(|record| record.number == number));
     let records = records.collect::<Option<Vec<_>>>().context(ANSWER)?;
-    Ok(PhaseResult { records, waits, begin, number })
+    let mut full = drops(ranks);
+    for (port, before) in full.iter_mut().zip(dropped_before) {
+        port.amount = port.amount.saturating_sub(before.amount);
+    }
+    full.retain(|port| port.amount > 0);
+    Ok(PhaseResult { records, waits, begin, number, full })
+}
+
+/// Returns what each port of a lab dropped since its queues were armed; nothing elsewhere, or where
+/// the kernel does not say.
+fn drops(ranks: &mut dyn ProcessVenue) -> Vec<FullPort> {
+    let counters = ranks.lab().and_then(|lab| lab.port_counters().ok()).unwrap_or_default();
+    let mut ports: BTreeMap<String, u64> = BTreeMap::new();
+    for counter in counters {
+        *ports.entry(counter.port).or_default() += counter.drops;
+    }
+    let unit = "packets were dropped there";
+    ports.into_iter().map(|(name, amount)| FullPort { name, amount, unit }).collect()
 }
 
 /// Gives every rank its orders of a phase that begins at `begin`; when that is by each rank's
@@ -340,5 +410,5 @@ fn run_during_load(
         }
         Ok(is_last.then_some(()))
     })?;
-    Ok(PhaseResult { records, waits: Vec::new(), begin, number: loaded })
+    Ok(PhaseResult { records, waits: Vec::new(), begin, number: loaded, full: Vec::new() })
 }

@@ -1,12 +1,15 @@
 //! The congestion test as a scenario describes it.
 
-use clearway_proto::base::{Bytes, Class, Nanos, RandomKey};
+use clap::ValueEnum;
+use clearway_proto::base::{Bytes, Class, Nanos, RandomKey, Rank};
 use clearway_proto::congestion::{
-    CongestorKind, Draw, DrawRequest, Placement, PlanError, VictimKind,
+    CongestorKind, Draw, DrawRequest, Flow, LoadIntensity, LoadKind, Placement, PlanError,
+    VictimKind,
 };
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
+use super::bursts::Bursts;
 use super::program::Programs;
 use super::windows::SETTLE;
 use super::with_cast::CASTS_MAX;
@@ -34,12 +37,18 @@ pub(crate) struct CongestionSection {
     pub(crate) congestors: Vec<CongestorKind>,
     /// Hosts of one congestor group, its target included.
     pub(crate) congestor_hosts: usize,
+    /// Whether groups have this many hosts, or grow to as many until victims suffer.
+    #[serde(skip_serializing_if = "are_fixed")]
+    pub(crate) groups: GroupGrowth,
     /// Groups that run the pattern at the same time.
     pub(crate) congestor_groups: usize,
     /// The class of the congestors' messages.
     pub(crate) congestor_class: Class,
     /// Offered load in hundredths of the pattern's bottleneck link.
     pub(crate) intensity_percent: Vec<u32>,
+    /// When congestors send, one after the other: all the time, or in bursts at that load.
+    #[serde(skip_serializing_if = "are_steady")]
+    pub(crate) bursts: Vec<Bursts>,
     /// Processes that each congestor host stands for; each keeps one message under way. Without it
     /// a schedule alone decides.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,12 +65,42 @@ pub(crate) struct CongestionSection {
     pub(crate) congested: Time,
     /// Whether each queue is also measured with no congestor at all.
     pub(crate) null_control: NullControl,
+    /// Runs of each victim on each queue with silent congestors, each judged alone.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) null_runs: u32,
+    /// Further runs of each cell, each judged alone.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) loaded_runs: u32,
     /// Commands of the user's that take the part of victims or congestors; flags alone name them.
     #[serde(skip)]
     pub(crate) programs: Option<Programs>,
     /// What the policy of the site says to the test, which it does not limit.
     #[serde(skip)]
     pub(crate) policy: Option<String>,
+}
+
+/// Returns whether no burst was asked for.
+fn are_steady(bursts: &[Bursts]) -> bool {
+    bursts == [Bursts::Steady]
+}
+
+/// Which sizes congestor groups have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum GroupGrowth {
+    /// One size.
+    #[default]
+    Fixed,
+    /// 2, 4, 8 hosts and so on, until victims suffer.
+    Growing,
+}
+
+fn are_fixed(groups: &GroupGrowth) -> bool {
+    *groups == GroupGrowth::Fixed
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Whether to spend time on proving that nothing but congestors moves the figures.
@@ -86,8 +125,9 @@ const SLICES_USUAL: u64 = 16;
 /// With ten, which is when a figure loses its `~`, factors near the limit of a verdict stay on both
 /// sides of it (`slingshot` with 8 nodes: 1.4).
 const SAMPLES_USUAL: u64 = 4000;
-/// The fewest hosts of GPCNeT's test: its groups need a target and three senders each.
-const GPCNET_HOSTS_MIN: u32 = 20;
+/// The fewest hosts of GPCNeT's test. On fewer, five groups drawn at random seldom meet on a link,
+/// and a test that shows nothing says nothing.
+const GPCNET_HOSTS_MIN: u32 = 32;
 /// The fewest senders of an incast.
 const SENDERS_MIN: usize = 3;
 /// Bytes of one congestor message (GPCNeT).
@@ -98,6 +138,11 @@ const INTERVALS_MAX: u64 = 2000;
 /// Most slices between two probes; with fewer samples than one in ten slices there is nothing to
 /// resample.
 const SLICES_PER_INTERVAL_MAX: u64 = 10;
+/// The most runs of one cell that are judged alone: of 1000 without a hit the true rate is below
+/// half a percent.
+const RUNS_MAX: u32 = 1000;
+/// The fewest bursts that a window holds, as many as blocks that bound an interval.
+const BURSTS_MIN: u64 = 6;
 /// Ten times the bottleneck: more than any window lets through.
 pub(crate) const INTENSITY_MAX: u32 = 1000;
 /// More hosts than any network has; sums of them stay far below 64 bits.
@@ -117,9 +162,11 @@ impl Default for CongestionSection {
             victim_interval: Time::micros(1560),
             congestors: vec![CongestorKind::Incast],
             congestor_hosts: 4,
+            groups: GroupGrowth::Fixed,
             congestor_groups: 1,
             congestor_class: Class::Bulk,
             intensity_percent: vec![150],
+            bursts: vec![Bursts::Steady],
             processes_per_host: None,
             placement: Placement::AtVictim,
             draws: 1,
@@ -127,6 +174,8 @@ impl Default for CongestionSection {
             isolated: Time::millis(4000),
             congested: Time::millis(4000),
             null_control: NullControl::Run,
+            null_runs: 0,
+            loaded_runs: 0,
             programs: None,
             policy: None,
         }
@@ -134,16 +183,18 @@ impl Default for CongestionSection {
 }
 
 impl CongestionSection {
-    /// Returns what is usual on `fabric`, a machine: [`Self::gpcnet`]. Fewer than 20 hosts have no
-    /// room for its four groups, and where switches drop, victims that share no host with
-    /// congestors have nothing to suffer from: these get the laboratory's incast.
+    /// Returns what is usual on `fabric`, a machine: [`Self::gpcnet`]. Where switches drop, victims
+    /// that share no host with congestors have nothing to suffer from: these get the laboratory's
+    /// incast. So do fewer than 32 hosts, with a group that [grows](Self::grow).
     pub(crate) fn usual(fabric: &Fabric) -> Result<Self, String> {
         let hosts = fabric.hosts()?;
         let room = hosts >= GPCNET_HOSTS_MIN && fabric.holds_back()?;
         Ok(if room {
             Self::gpcnet(hosts)
         } else {
-            Self { null_control: NullControl::Skip, ..Self::default() }
+            let mut incast = Self { null_control: NullControl::Skip, ..Self::default() };
+            incast.grow(hosts, |_| false);
+            incast
         })
     }
 
@@ -166,10 +217,46 @@ impl CongestionSection {
         }
     }
 
+    /// Lets the group of a pair of victims grow on fewer than 32 `hosts`; `given` are the keys that
+    /// somebody chose, which stay. Says so, or nothing where nothing was to choose.
+    pub(crate) fn grow(&mut self, hosts: u32, given: impl Fn(&str) -> bool) -> Option<String> {
+        let keys = ["groups", "congestor-hosts", "congestor-groups", "congestors"];
+        let largest = (hosts as usize).saturating_sub(self.victim_hosts) + 1;
+        let has_room = hosts < GPCNET_HOSTS_MIN && largest > SENDERS_MIN;
+        if !has_room || keys.into_iter().any(given) || self.placement != Placement::AtVictim {
+            return None;
+        }
+        (self.groups, self.congestor_hosts) = (GroupGrowth::Growing, largest);
+        Some(format!(
+            "{hosts} hosts are few: the group of congestors grows from 2 to at most {largest} hosts until victims suffer, as with \
+             --groups growing; --groups fixed has one of 4"
+        ))
+    }
+
+    /// Returns the sizes of a group, one after the other.
+    pub(crate) fn sizes(&self) -> Vec<usize> {
+        let mut sizes = Vec::new();
+        if self.groups == GroupGrowth::Growing {
+            let doubled = |size: &usize| size.checked_mul(2);
+            let smaller = std::iter::successors(Some(2), doubled);
+            sizes.extend(smaller.take_while(|size| *size < self.congestor_hosts));
+        }
+        sizes.push(self.congestor_hosts);
+        sizes
+    }
+
     /// Takes less than the defaults where `hosts` have no room for them; `given` are the keys that
     /// somebody chose, which stay. Says what it chose, or nothing where nothing was to choose.
     pub(crate) fn fit(&mut self, hosts: u32, given: impl Fn(&str) -> bool) -> Option<String> {
         let before = self.clone();
+        if hosts == 2 && !["congestors", "congestor-hosts"].into_iter().any(&given) {
+            self.placement = Placement::OnVictims;
+            (self.congestors, self.congestor_hosts) = (vec![CongestorKind::Alltoall], 2);
+            return Some(
+                "2 hosts have none to spare: the victims' own hosts are the congestors, alltoall (placement = \"on-victims\")"
+                    .to_owned(),
+            );
+        }
         let hosts = hosts as usize;
         let shared = if self.placement == Placement::AtVictim { 1 } else { 0 };
         let needed = |it: &Self| {
@@ -209,8 +296,62 @@ impl CongestionSection {
 
     /// Returns what one draw chooses, for a pattern that sends.
     pub(crate) fn request(&self) -> DrawRequest {
-        let groups = vec![self.congestor_hosts; self.congestor_groups];
+        self.request_of(self.congestor_hosts)
+    }
+
+    /// Returns what one draw chooses with groups of `members`.
+    pub(crate) fn request_of(&self, members: usize) -> DrawRequest {
+        let groups = vec![members; self.congestor_groups];
         DrawRequest { victims: self.victim_hosts, groups, placement: self.placement }
+    }
+
+    /// Returns the intensities and bursts with which `congestor` loads.
+    pub(crate) fn loads(&self, congestor: CongestorKind) -> impl Iterator<Item = (u32, Bursts)> {
+        let (intensities, bursts): (&[u32], &[Bursts]) = match congestor {
+            CongestorKind::None | CongestorKind::Program => (&[0], &[Bursts::Steady]),
+            _ => (&self.intensity_percent, &self.bursts),
+        };
+        intensities.iter().flat_map(move |percent| bursts.iter().map(|bursts| (*percent, *bursts)))
+    }
+
+    /// Refuses bursts that are none: too short for a message, or too rare to be measured.
+    fn check_bursts(&self, fabric: &Fabric) -> Result<(), String> {
+        distinct("bursts", &self.bursts)?;
+        let host_rate = fabric.host_rate()?;
+        let group: Vec<Rank> = (0..self.congestor_hosts.max(2) as u32).map(Rank).collect();
+        for bursts in &self.bursts {
+            let Some(burst) = bursts.engine() else { continue };
+            if self.congested.0 < burst.period.times(BURSTS_MIN) {
+                return Err(format!(
+                    "bursts is {bursts} and congested is {}; at least {BURSTS_MIN} bursts must fit, so congested = \"{}\" works",
+                    self.congested,
+                    Time(burst.period.times(BURSTS_MIN))
+                ));
+            }
+            for kind in self.congestors.iter().filter(|kind| **kind != CongestorKind::None) {
+                if !kind.is_scheduled() {
+                    return Err(format!(
+                        "bursts is {bursts}; {} has no schedule that they could interrupt, only steady works",
+                        kind.name()
+                    ));
+                }
+                for percent in &self.intensity_percent {
+                    let (percent, window, burst) = (*percent, self.processes_per_host, None);
+                    let pressure = LoadIntensity { percent, host_rate, window, burst };
+                    let load = kind.load(0, &group, Rank(1), pressure);
+                    let Some(LoadKind::Flows(flows)) = load else { continue };
+                    let of_message = |flow: &Flow| flow.rate.time_for(flow.message);
+                    let longest = flows.iter().map(of_message).max().unwrap_or(Nanos::ZERO);
+                    if bursts.engine().is_some_and(|burst| burst.on < longest) {
+                        return Err(format!(
+                            "bursts is {bursts}; a sender of {} at {percent} % sends one message in {longest}, longer bursts work",
+                            kind.name()
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns in how many slices the victims of a machine exchange messages enough.
@@ -300,7 +441,10 @@ impl Section for CongestionSection {
         }
         fabric.check_queue_time()?;
         self.check_backlog(fabric)?;
+        self.check_bursts(fabric)?;
         within("draws", self.draws, 1, 1000)?;
+        within("null-runs", self.null_runs, 0, RUNS_MAX)?;
+        within("loaded-runs", self.loaded_runs, 0, RUNS_MAX)?;
         let slice = self.slice.0.0;
         let (least, most) = (slice / INTERVALS_MAX, slice.saturating_mul(SLICES_PER_INTERVAL_MAX));
         within("victim-interval", self.victim_interval, Time(Nanos(least)), Time(Nanos(most)))?;
@@ -334,8 +478,9 @@ impl Section for CongestionSection {
             return Err("congestor-class of staging is control; the other classes work".to_owned());
         }
         let key = RandomKey::new(0);
-        let draw = Draw::new(&*fabric.layout(key)?, &self.request(), key, 0);
-        draw.map(drop).map_err(|error| match error {
+        let layout = fabric.layout(key)?;
+        let draw = |members| Draw::new(&*layout, &self.request_of(members), key, 0).map(drop);
+        self.sizes().into_iter().try_for_each(draw).map_err(|error| match error {
             PlanError::TooFewHosts { .. } => {
                 let Self { victim_hosts, congestor_hosts, congestor_groups, .. } = self;
                 format!(
@@ -458,8 +603,8 @@ mod tests {
         for (preset, hosts, congestor, slices) in [
             ("edr", 5, "incast", 2000),
             ("edr", 8, "incast", 2000),
-            ("edr", 19, "incast", 2000),
-            ("edr", 20, "gpcnet", 500),
+            ("edr", 31, "incast", 2000),
+            ("edr", 32, "gpcnet", 286),
             ("edr", 144, "gpcnet", 70),
             ("aries", 7000, "gpcnet", 16),
             ("lab", 8, "incast", 2000),
@@ -515,6 +660,43 @@ mod tests {
     }
 
     #[test]
+    fn read__bursts_that_hold_no_message_or_are_too_rare_are_refused() {
+        let with =
+            |keys: &str| incast().replace("[congestion]\n", &format!("[congestion]\n{keys}\n"));
+        let test = test_of(&with("bursts = [\"steady\", \"10ms/90ms\"]"));
+        let loads: Vec<_> = test.loads(CongestorKind::Incast).map(|it| it.1.to_string()).collect();
+        assert_eq!(loads, ["steady", "10ms/90ms"]);
+        assert_eq!(test.loads(CongestorKind::None).count(), 1);
+        for (keys, why) in [
+            ("bursts = [\"10ms\"]", "as in 10ms/90ms"),
+            ("bursts = []", "bursts is empty"),
+            ("bursts = [\"600us/90ms\"]", "sends one message in 655 us, longer bursts work"),
+            ("bursts = [\"1s/1s\"]", "congested = \"12s\" works"),
+        ] {
+            let said = refusal(&with(keys));
+            assert!(said.contains(why), "{keys}: {said}");
+        }
+        let casts = with("bursts = [\"10ms/90ms\"]").replace("\"incast\"]", "\"cast\"]");
+        assert!(refusal(&casts).contains("cast has no schedule"), "{}", refusal(&casts));
+    }
+
+    #[test]
+    fn grow__few_hosts_get_groups_of_all_sizes_and_what_is_given_stays() {
+        let mut test = CongestionSection::default();
+        let said = test.grow(12, |_| false).expect("12 are few");
+        assert!(said.contains("from 2 to at most 11 hosts"), "{said}");
+        assert_eq!(test.sizes(), [2, 4, 8, 11]);
+        assert_eq!(CongestionSection { congestor_hosts: 8, ..test.clone() }.sizes(), [2, 4, 8]);
+        assert_eq!(CongestionSection::default().sizes(), [4]);
+        for (hosts, given) in [(32, "draws"), (4, "draws"), (12, "congestor-hosts"), (12, "groups")]
+        {
+            let mut test = CongestionSection::default();
+            assert_eq!(test.grow(hosts, |key| key == given), None, "{hosts} {given}");
+            assert_eq!(test, CongestionSection::default());
+        }
+    }
+
+    #[test]
     fn fit__defaults_have_room_on_three_hosts_and_more_and_what_is_given_stays() {
         let fitted = |hosts: u32, given: &[&str]| {
             let mut scenario = read(incast()).expect("a scenario");
@@ -541,10 +723,14 @@ mod tests {
             );
             assert!(chosen.is_some_and(|chosen| chosen.ends_with(&said)), "{hosts}");
         }
+        let (chosen, test) = fitted(2, &[]);
+        let test = test.expect("it has room");
+        assert!(chosen.is_some_and(|chosen| chosen.contains("on-victims")));
+        assert_eq!((test.victim_hosts, test.congestor_hosts), (2, 2));
         let (chosen, test) = fitted(5, &[]);
         assert_eq!((chosen, test.map(|test| test.congestor_hosts)), (None, Ok(4)));
         let refused = "victims and congestors need 5 hosts, the network has 4";
-        for (hosts, given) in [(4, "congestor-hosts"), (2, "draws")] {
+        for (hosts, given) in [(4, "congestor-hosts"), (1, "draws"), (2, "congestors")] {
             let (chosen, test) = fitted(hosts, &[given]);
             assert!(chosen.is_none() && test.is_err(), "{given}");
         }

@@ -17,7 +17,9 @@ use super::evidence;
 use super::names::{CLASS_SHARE, CLASS_SHARE_CONFIGURED};
 use super::windows::{Grid, Windows};
 use crate::mechanism::congestion::SharesSection;
-use crate::mechanism::congestion::phases::{PhasePlan, PhaseResult, PhaseRole, PhaseRunner};
+use crate::mechanism::congestion::phases::{
+    PhasePlan, PhaseResult, PhaseRole, PhaseRunner, PhaseTraces,
+};
 use crate::report::model::{ClassShare, ExtendedReal, Figure, Labels, Report, labels};
 use crate::run::venue::HostNoise;
 use crate::run::{RemainingTime, RunSpec};
@@ -46,6 +48,7 @@ pub(crate) fn run(
         remaining.part(queue);
         let part = |rank| PhaseRole { victim: None, loads: loads(test, port, &windows, rank) };
         let phase_result = stage.phase(&PhasePlan {
+            traces: PhaseTraces::Kept,
             windows: &windows,
             part: &part,
             what: format!("{queue}: all classes at once"),

@@ -12,19 +12,21 @@
 //! I1. A message that is still under way when its phase ends was sent and not received: it counts
 //!     as lost.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clearway_proto::base::{Bytes, LocalNs, Nanos, RandomKey, Rank};
-use clearway_proto::congestion::{CongestionEvent, Phase};
+use clearway_proto::congestion::{CongestionEvent, LinkId, NetworkLayout, Phase};
 use clearway_proto::wire::Wire;
 use clearway_sim::Picos;
 use clearway_sim::fabric::{self, FabricOptions, RankedMessage, Trace, Trains};
+use clearway_sim::graph::ChannelId;
 use clearway_sim::wire::{ContentModel, SimWire};
 use clearway_sim::world::{World, WorldEvent};
 
-use super::phases::{PhasePlan, PhaseResult};
+use super::phases::{FULL_PORTS, FullPort, PhasePlan, PhaseResult, PhaseTraces};
 use super::replay::{PhaseReplay, victims};
 use super::slowest;
 use super::windows::Windows;
@@ -188,7 +190,9 @@ impl SimulatedPhases {
                 ));
             }
         }
-        if let (Some(first), Some(last)) = (readings.first(), readings.last()) {
+        if let (Some(first), Some(last)) = (readings.first(), readings.last())
+            && plan.traces == PhaseTraces::Kept
+        {
             venue.keep(&plan.what, [first, last])?;
         }
         // A repeated run may end here, and its digest is asked for.
@@ -196,7 +200,7 @@ impl SimulatedPhases {
         let totals = world.network().carrier().totals();
         if let Some(watch) = &mut self.watch {
             watch.end(number, world.network().carrier())?;
-        } else {
+        } else if plan.traces == PhaseTraces::Kept {
             let slowest =
                 world.network().carrier().slowest().iter().take(slowest::KEPT).copied().collect();
             self.ranked.insert(number, PhaseTrace { slowest, events: totals.events });
@@ -204,7 +208,11 @@ impl SimulatedPhases {
         let records: Option<Vec<_>> = records.into_iter().collect();
         let records = records
             .context("a simulated rank did not end its phase; this is a defect of the program")?;
-        Ok(PhaseResult { records, waits: Vec::new(), begin: BEGIN, number })
+        let full = match plan.traces {
+            PhaseTraces::Kept => full_ports(world.network().carrier()),
+            PhaseTraces::Dropped => Vec::new(),
+        };
+        Ok(PhaseResult { records, waits: Vec::new(), begin: BEGIN, number, full })
     }
 
     /// Returns the slowest messages of the victims in phase `number`, which was `plan` on `queue`,
@@ -237,6 +245,52 @@ impl SimulatedPhases {
         let messages = ranked.slowest.iter().map(message).collect();
         Ok(Some(Slowest { labels: Labels::new(), phase: plan.what.clone(), messages, note }))
     }
+}
+
+/// Returns the ports of `fabric` at which most bytes ever waited, the fullest first.
+fn full_ports(fabric: &fabric::Fabric) -> Vec<FullPort> {
+    let graph = fabric.graph();
+    let ids = (0..graph.channels().len() as u32).map(ChannelId);
+    let mut all: Vec<(u32, ChannelId)> =
+        ids.map(|id| (fabric.port_statistics(id).queue_max, id)).collect();
+    all.retain(|(most, _)| *most > 0);
+    all.sort_by_key(|(most, id)| (Reverse(*most), *id));
+    let unit = "bytes waited there at most";
+    let port = |(most, id)| FullPort { name: graph.label(id), amount: u64::from(most), unit };
+    all.into_iter().take(FULL_PORTS).map(port).collect()
+}
+
+/// Returns the names of the ports of `link`, as the machine of `venue` has them.
+pub(super) fn port_names(
+    venue: &SimVenue,
+    link: LinkId,
+    layout: &dyn NetworkLayout,
+) -> Vec<String> {
+    let Ok(machine) = venue.machine() else { return Vec::new() };
+    let graph = &machine.network.graph;
+    let of_host = |rank: Rank| {
+        let host = machine.hosts.get(rank.index());
+        host.into_iter().flat_map(|host| graph.ports(*host)).map(ChannelId).collect::<Vec<_>>()
+    };
+    // A switch of the layout is that of its first host.
+    let trunks = |number: u32| {
+        let rank = (0..layout.hosts() as u32).map(Rank).find(|it| layout.switch_of(*it) == number);
+        let port = rank.and_then(|rank| of_host(rank).first().copied());
+        let switch = port.map(|port| graph.channel(port).to);
+        let ports = switch.into_iter().flat_map(|switch| graph.ports(switch)).map(ChannelId);
+        ports.filter(|port| !graph.is_host(graph.channel(*port).to)).collect::<Vec<_>>()
+    };
+    let back =
+        |ports: Vec<ChannelId>| ports.into_iter().map(|it| graph.channel(it).reverse).collect();
+    let ports = match link {
+        LinkId::FromHost(rank) => of_host(rank),
+        LinkId::ToHost(rank) => back(of_host(rank)),
+        LinkId::FromSwitch(number) => trunks(number),
+        LinkId::ToSwitch(number) => back(trunks(number)),
+        LinkId::Cable(cable) => vec![ChannelId(cable)],
+    };
+    let known = ports.into_iter().filter(|port| port.index() < graph.channels().len());
+    known.map(|port| graph.label(port)).collect()
 }
 
 /// Repeats phase `number` and follows `messages`, which are in order of time and do not overlap.

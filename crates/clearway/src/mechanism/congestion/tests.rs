@@ -49,6 +49,10 @@ fn run__an_incast_of_the_lab_congests_a_fifo_and_not_classes() {
         parts.iter().map(|part| part.outcome).collect::<Vec<_>>(),
         [RunOutcome::Congested, RunOutcome::Contained]
     );
+    let [culprit] = &report.culprits[..] else { panic!("{:?}", report.culprits) };
+    assert_eq!(culprit.labels[labels::QUEUE], "fifo");
+    assert!(culprit.port.starts_with("switch -> n") && culprit.senders.len() == 3, "{culprit:?}");
+    assert!(culprit.because.starts_with("measured: it held up the slowest"), "{culprit:?}");
     // A queue of 100 packets of 1514 bytes at 100 Mb/s.
     let wait = report.figures.iter().find(|figure| {
         let is = |key: &str, value: &str| figure.label(key) == Some(value);
@@ -248,4 +252,150 @@ null-control = "skip"
         shares.len() == 2 && shares.iter().all(|share| (60.0..=101.0).contains(share)),
         "{shares:?}"
     );
+}
+
+#[test]
+fn run__a_sweep_over_bursts_has_a_row_for_each_and_judges_what_happens_within_them() {
+    let text = r#"
+name = "bursts"
+[fabric]
+topology = { kind = "star", hosts = 8, rate = "100Mb/s" }
+[congestion]
+queues = ["fifo"]
+bursts = ["steady", "40ms/160ms", "2ms/98ms"]
+isolated = "1200ms"
+congested = "1200ms"
+null-control = "skip"
+"#;
+    let [report, again] = [simulated(text), simulated(text)];
+    assert_eq!(timeless(&report), timeless(&again));
+    let of = |name: &str, bursts: &str, quantile: Option<&str>| {
+        let is = |figure: &&Figure| {
+            figure.name == name
+                && figure.label(labels::BURSTS) == Some(bursts)
+                && figure.label(labels::PHASE) != Some(labels::ISOLATED)
+                && figure.label(labels::QUANTILE) == quantile
+        };
+        report
+            .figures
+            .iter()
+            .find(is)
+            .unwrap_or_else(|| panic!("no {name} of {bursts}"))
+            .value
+            .get()
+    };
+    let p99 = |bursts: &str| of(names::LATENCY, bursts, Some("p99"));
+    // 100 packets of 1514 bytes wait 12 ms; in 2 ms at half as much again as the port carries
+    // gather 8 packets.
+    assert!(p99("steady") > 11_500.0 && p99("40ms/160ms") > 11_000.0, "{}", p99("40ms/160ms"));
+    assert!((600.0..2000.0).contains(&p99("2ms/98ms")), "{}", p99("2ms/98ms"));
+    let p50 = |bursts: &str| of(names::LATENCY, bursts, Some("p50"));
+    assert!(p50("steady") > 11_000.0 && p50("40ms/160ms") < 100.0, "{}", p50("40ms/160ms"));
+    // What buffers keep of a burst arrives in the pause.
+    let share = |bursts: &str| of(names::GOODPUT_SHARE, bursts, None);
+    assert!((97.0..101.0).contains(&share("steady")) && share("40ms/160ms") > 100.0);
+    let parts = report.verdict.expect("a verdict").parts;
+    assert_eq!(parts.len(), 3);
+    assert!(parts.iter().all(|part| part.outcome == RunOutcome::Congested), "{parts:?}");
+    // The pattern `burst` is an incast in bursts of its own.
+    let burst = text
+        .replace("bursts = [\"steady\", \"40ms/160ms\", \"2ms/98ms\"]", "congestors = [\"burst\"]");
+    let burst = simulated(&burst);
+    assert_eq!(burst.verdict.expect("a verdict").outcome, RunOutcome::Congested);
+}
+
+#[test]
+fn run__a_group_grows_until_victims_suffer_or_there_is_no_larger_one() {
+    let text = r#"
+name = "growing"
+[fabric]
+topology = { kind = "star", hosts = 12, rate = "100Mb/s" }
+[congestion]
+queues = ["fifo", "strict"]
+groups = "growing"
+congestor-hosts = 11
+isolated = "1200ms"
+congested = "1200ms"
+null-control = "skip"
+"#;
+    let report = simulated(text);
+    let sizes = |queue: &str| -> Vec<String> {
+        let of_queue = |figure: &&Figure| {
+            figure.name == names::GOODPUT_SHARE && figure.label(labels::QUEUE) == Some(queue)
+        };
+        let members = |figure: &Figure| figure.label(labels::MEMBERS).map(str::to_owned);
+        report.figures.iter().filter(of_queue).filter_map(members).collect()
+    };
+    // One sender fills the port of the victim, and the victims' own messages are one too many.
+    assert_eq!(sizes("fifo"), ["2"]);
+    assert_eq!(sizes("strict"), ["2", "4", "8", "11"]);
+    let verdict = report.verdict.expect("a verdict");
+    let parts: Vec<_> = verdict
+        .parts
+        .iter()
+        .map(|part| (part.labels[labels::MEMBERS].as_str(), part.outcome))
+        .collect();
+    assert_eq!(parts, [("2", RunOutcome::Congested), ("11", RunOutcome::Contained)]);
+    let said = &verdict.parts[1].sentence;
+    let before = "groups of 11 hosts; before: CONTAINED of 2, CONTAINED of 4, CONTAINED of 8";
+    assert!(said.ends_with(before), "{said}");
+    assert!(verdict.sentence.contains("incast of 11 hosts moves"), "{}", verdict.sentence);
+}
+
+#[test]
+fn run__two_hosts_meet_at_their_own_ports() {
+    let text = r#"
+name = "two"
+[fabric]
+topology = { kind = "star", hosts = 2, rate = "100Mb/s" }
+[congestion]
+queues = ["fifo", "strict"]
+congestors = ["alltoall"]
+congestor-hosts = 2
+placement = "on-victims"
+isolated = "1200ms"
+congested = "1200ms"
+null-control = "skip"
+"#;
+    let parts = simulated(text).verdict.expect("a verdict").parts;
+    let outcomes: Vec<_> = parts.iter().map(|part| part.outcome).collect();
+    assert_eq!(outcomes, [RunOutcome::Congested, RunOutcome::Contained], "{parts:?}");
+}
+
+/// A port of a small laboratory, offered 1.2 times its rate.
+const OVERLOAD: &str = r#"
+name = "alarms"
+[fabric]
+topology = { kind = "star", hosts = 5, rate = "100Mb/s" }
+[congestion]
+queues = ["fifo"]
+intensity-percent = [120]
+isolated = "1200ms"
+congested = "1200ms"
+null-control = "skip"
+"#;
+
+#[test]
+fn run__of_a_network_without_congestors_no_verdict_is_false_and_an_overload_is_found() {
+    let runs = simulated(&format!("{OVERLOAD}null-runs = 6\nloaded-runs = 4\n"));
+    let count = |congestor: &str, outcome: &str| {
+        let wanted = [(labels::CONGESTOR, congestor), (names::OUTCOME, outcome)];
+        let is = |figure: &&Figure| {
+            figure.name == names::SINGLE_RUNS
+                && wanted.iter().all(|(key, value)| figure.label(key) == Some(value))
+        };
+        runs.figures.iter().find(is).expect("a count").value.get()
+    };
+    assert_eq!((count("none", "contained"), count("none", "congested")), (6.0, 0.0));
+    assert_eq!((count("incast", "congested"), count("incast", "contained")), (4.0, 0.0));
+    assert_eq!(figure(&runs, names::FALSE_ALARMS, "fifo"), 0.0);
+    assert_eq!(figure(&runs, names::FOUND, "fifo"), 100.0);
+    assert_eq!(runs.digests.len(), 1 + 6 + 4);
+    let distinct: BTreeSet<&String> = runs.digests.iter().collect();
+    assert_eq!(distinct.len(), runs.digests.len(), "every run is another one");
+    // The cell itself is judged and shown as without them.
+    let plain = simulated(OVERLOAD);
+    assert_eq!((&runs.verdict, &runs.digests[0]), (&plain.verdict, &plain.digests[0]));
+    assert_eq!(runs.fabric, plain.fabric);
+    assert_eq!(runs.slowest, plain.slowest);
 }

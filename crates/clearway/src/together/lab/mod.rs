@@ -27,7 +27,7 @@ use super::section::TogetherSection;
 use crate::mechanism::congestion::program::{ProgramPart, TimedCommand};
 use crate::mechanism::congestion::windows::Windows;
 use crate::mechanism::congestion::{
-    PhaseCompanion, PhasePlan, PhaseResult, PhaseRole, PhaseRunner,
+    PhaseCompanion, PhasePlan, PhaseResult, PhaseRole, PhaseRunner, PhaseTraces,
 };
 use crate::run::task::RankWait;
 
@@ -109,7 +109,13 @@ pub(super) fn run(
         loads: Vec::new(),
     };
     let what = format!("{} beside the application", set.name());
-    let plan = PhasePlan { windows: &windows, part: &part, what, beside: Some(&timed) };
+    let plan = PhasePlan {
+        windows: &windows,
+        part: &part,
+        what,
+        traces: PhaseTraces::Kept,
+        beside: Some(&timed),
+    };
     let phase = stage.phase(&plan)?;
     let readings = readers.into_iter().map(HostReader::finish).collect::<Result<Vec<_>>>()?;
     let mut run = SharedRun::new(queue, set, windows.after.until);

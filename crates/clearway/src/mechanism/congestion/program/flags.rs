@@ -25,14 +25,14 @@ pub(crate) struct ProgramFlags {
     /// Run this command line alone and beside congestors, again and again, and judge how much
     /// slower it gets: beside Clearway's congestors in a lab or on a cluster, or, with
     /// --congestor-cmd, beside that, by itself on this machine or with --on lab.
-    #[arg(long, value_name = "CMD", conflicts_with_all = ["victims", "victim_class", "time", "fabric"])]
+    #[arg(long, value_name = "CMD", conflicts_with_all = ["victims", "victim_class", "time", "fabric", "groups", "null_runs", "loaded_runs"])]
     pub(crate) victim_cmd: Option<String>,
     /// Load the network with this command line, started anew whenever it ends, instead of
     /// Clearway's congestors.
     #[arg(
         long,
         value_name = "CMD",
-        conflicts_with_all = ["congestors", "congestor_class", "intensity", "fabric"]
+        conflicts_with_all = ["congestors", "congestor_class", "intensity", "bursts", "fabric"]
     )]
     pub(crate) congestor_cmd: Option<String>,
     /// Take this figure from the victim's command [default: wall].

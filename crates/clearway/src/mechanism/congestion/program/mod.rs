@@ -31,14 +31,14 @@ use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{Nanos, RandomKey, Rank};
 use clearway_proto::congestion::{
     CongestorKind, Draw, Figure, NetworkOutcome, NetworkSharing, ProgramEvidence, RunPairs,
-    VictimKind, judge_program,
+    judge_program,
 };
 use clearway_proto::stats::{Estimate, MEDIAN_MAX};
 
-use super::cell::{Case, Cell};
+use super::cell::{Case, Cell, CongestorPresence};
 use super::windows::{Grid, Windows};
-use crate::mechanism::congestion::CongestionSection;
 use crate::mechanism::congestion::phases::{BackgroundLoad, PhaseResult, PhaseRunner};
+use crate::mechanism::congestion::{Bursts, CongestionSection};
 use crate::report::model::Report;
 use crate::run::interrupt::Interrupt;
 use crate::run::{RemainingTime, RunSpec, ended, notice};
@@ -77,6 +77,7 @@ struct ProgramCaseResult {
     queue: String,
     congestor: CongestorKind,
     intensity: u32,
+    bursts: Bursts,
     slowdown: Estimate,
     /// Median figures alone and beside congestors.
     medians: [Estimate; 2],
@@ -113,8 +114,8 @@ pub(crate) fn run(
         if let ProgramVenue::Stage(stage) = &mut show.venue {
             stage.arm(&queue)?;
         }
-        for (congestor, intensity) in show.congestors() {
-            found.push(show.case(&queue, congestor, intensity)?);
+        for (congestor, load) in show.congestors() {
+            found.push(show.case(&queue, congestor, load)?);
             let mut partial = report.clone();
             rows::write(&mut partial, programs, test, &order.scenario.verdict, &found);
             ended(&mut partial);
@@ -157,16 +158,13 @@ impl ProgramTest<'_, '_, '_> {
         }
     }
 
-    fn congestors(&self) -> Vec<(CongestorKind, u32)> {
+    /// Returns all congestors, with the intensity and the bursts of each.
+    fn congestors(&self) -> Vec<(CongestorKind, (u32, Bursts))> {
         if self.programs.congestor.is_some() {
-            return vec![(CongestorKind::Program, 0)];
+            return vec![(CongestorKind::Program, (0, Bursts::Steady))];
         }
         let kinds = self.test.congestors.iter().filter(|kind| **kind != CongestorKind::None);
-        kinds
-            .flat_map(|kind| {
-                self.test.intensity_percent.iter().map(|intensity| (*kind, *intensity))
-            })
-            .collect()
+        kinds.flat_map(|kind| self.test.loads(*kind).map(|load| (*kind, load))).collect()
     }
 
     fn draws(&self) -> u32 {
@@ -180,12 +178,12 @@ impl ProgramTest<'_, '_, '_> {
         &mut self,
         queue: &str,
         congestor: CongestorKind,
-        intensity: u32,
+        load: (u32, Bursts),
     ) -> Result<ProgramCaseResult> {
         self.cases += 1;
         let (mut slowdowns, mut runs, mut least) = (Vec::new(), [Vec::new(), Vec::new()], None);
         for number in 0..self.draws() {
-            let (pairs, share) = self.draw(queue, congestor, intensity, number)?;
+            let (pairs, share) = self.draw(queue, congestor, load, number)?;
             slowdowns.extend(pairs.slowdowns());
             for (all, company) in
                 runs.iter_mut().zip([NetworkSharing::Alone, NetworkSharing::Congestors])
@@ -203,7 +201,8 @@ impl ProgramTest<'_, '_, '_> {
         let found = ProgramCaseResult {
             queue,
             congestor,
-            intensity,
+            intensity: load.0,
+            bursts: load.1,
             slowdown,
             medians,
             congestor_share: least,
@@ -220,7 +219,7 @@ impl ProgramTest<'_, '_, '_> {
         &mut self,
         queue: &str,
         congestor: CongestorKind,
-        intensity: u32,
+        (intensity, bursts): (u32, Bursts),
         number: u32,
     ) -> Result<(RunPairs, Option<f64>)> {
         let key = RandomKey::new(self.order.scenario.seed);
@@ -248,9 +247,7 @@ impl ProgramTest<'_, '_, '_> {
             }
             (None, ProgramVenue::Stage(stage), Some(draw), Some(layout)) => {
                 let windows = Windows::new(self.grid(), Nanos(1), Nanos(1));
-                // Which pattern victims would have is asked by nobody: only the load of the cell is
-                // used.
-                let case = Case { queue, victim: VictimKind::Ping, congestor, intensity };
+                let case = Case::beside_program(queue, congestor, intensity, bursts);
                 ConcurrentLoad::Ranks(Cell {
                     case,
                     draw,
@@ -258,6 +255,7 @@ impl ProgramTest<'_, '_, '_> {
                     layout: &**layout,
                     windows,
                     facts: stage.facts(),
+                    congestors: CongestorPresence::Loading,
                 })
             }
             _ => bail!("there are no ranks that could load; give --congestor-cmd"),

@@ -85,7 +85,10 @@ fn labels_of(test: &CongestionSection, found: &ProgramCaseResult) -> Labels {
     ];
     let mut all: Labels = all.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
     if test.intensity_percent.len() > 1 {
-        all.insert("intensity".to_owned(), found.intensity.to_string());
+        all.insert(labels::INTENSITY.to_owned(), found.intensity.to_string());
+    }
+    if test.bursts.len() > 1 {
+        all.insert(labels::BURSTS.to_owned(), found.bursts.to_string());
     }
     all
 }

@@ -7,6 +7,9 @@
 use super::super::names;
 use crate::report::model::{Figure, Report, labels};
 
+/// What else tells rows apart.
+const LOAD: [&str; 3] = [labels::INTENSITY, labels::BURSTS, labels::MEMBERS];
+
 /// One row: what happened to one victim beside one congestor in one queue.
 pub(super) struct ImpactRow<'a> {
     pub(super) victim: &'a str,
@@ -14,6 +17,8 @@ pub(super) struct ImpactRow<'a> {
     pub(super) queue: &'a str,
     /// Where; only in a run at several places.
     pub(super) place: Option<&'a str>,
+    /// Intensity, bursts and hosts of a group; only in a run with several.
+    pub(super) load: [Option<&'a str>; 3],
     /// p50 and p99 of the victim alone.
     pub(super) isolated: [Option<&'a Figure>; 2],
     /// p50 and p99 of the victim beside the congestor.
@@ -30,7 +35,17 @@ impl<'a> ImpactRow<'a> {
     /// Returns what rows below one heading have in common: `ping under incast`.
     pub(super) fn group(&self) -> String {
         let place = self.place.map_or_else(String::new, |place| format!(" on {place}"));
-        format!("{} under {}{place}", self.victim, self.congestor)
+        let [intensity, bursts, members] = self.load;
+        let members = members.map_or_else(String::new, |members| format!(" of {members} hosts"));
+        let intensity = intensity.map_or_else(String::new, |percent| format!(" at {percent} %"));
+        let bursts = match bursts {
+            None => String::new(),
+            Some(bursts) => match bursts.split_once('/') {
+                Some((length, pause)) => format!(", bursts of {length} and pauses of {pause}"),
+                None => format!(", {bursts}"),
+            },
+        };
+        format!("{} under {}{members}{intensity}{bursts}{place}", self.victim, self.congestor)
     }
 
     /// Returns the factor that the table shows: that of p99, or else the last there is.
@@ -48,8 +63,10 @@ pub(super) fn rows(report: &Report) -> Vec<ImpactRow<'_>> {
         let [victim, congestor, queue] = [labels::VICTIM, labels::CONGESTOR, labels::QUEUE]
             .map(|key| figure.label(key).unwrap_or("-"));
         let place = figure.label(labels::PLACE);
+        let load = LOAD.map(|key| figure.label(key));
         let known = rows.iter_mut().find(|row| {
             (row.victim, row.congestor, row.queue, row.place) == (victim, congestor, queue, place)
+                && row.load == load
         });
         match known {
             Some(row) => row.factors.push(figure),
@@ -77,6 +94,7 @@ fn row<'a>(
                 && fits(labels::CONGESTOR, congestor, figure)
                 && fits(labels::QUEUE, queue, figure)
                 && figure.label(labels::PLACE) == factor.label(labels::PLACE)
+                && LOAD.iter().all(|key| figure.label(key) == factor.label(key))
                 && same(labels::PHASE, phase, figure)
                 && same(labels::QUANTILE, quantile, figure)
         })
@@ -88,6 +106,7 @@ fn row<'a>(
         congestor,
         queue,
         place: factor.label(labels::PLACE),
+        load: LOAD.map(|key| factor.label(key)),
         isolated: latency(labels::ISOLATED),
         congested: latency(labels::CONGESTED),
         factors: vec![factor],
@@ -122,6 +141,26 @@ mod tests {
         assert_eq!(rows[0].factors.len(), 2);
         assert_eq!(rows[0].factor().and_then(|f| f.label(labels::QUANTILE)), Some("p99"));
         assert!(rows.iter().all(|row| row.loss.is_some() && row.goodput.is_some()));
+    }
+
+    #[test]
+    fn rows__a_sweep_has_one_for_each_load() {
+        let mut report = sample::incast_demo();
+        let swept = |bursts: &'static str| {
+            sample::incast_demo().figures.into_iter().map(move |it| it.with(labels::BURSTS, bursts))
+        };
+        report.figures = swept("steady").chain(swept("10ms/90ms")).collect();
+        let rows = rows(&report);
+        let groups: Vec<String> = rows.iter().map(ImpactRow::group).collect();
+        assert_eq!(groups.len(), 4);
+        assert!(groups[1].ends_with(", steady"), "{groups:?}");
+        assert!(groups[3].ends_with(", bursts of 10ms and pauses of 90ms"), "{groups:?}");
+        let load = |figure: &Figure| figure.label(labels::BURSTS).map(str::to_owned);
+        for row in &rows {
+            let of_row = row.isolated.iter().chain(&row.congested).chain([&row.loss, &row.goodput]);
+            let loads: Vec<_> = of_row.map(|figure| figure.and_then(load)).collect();
+            assert!(loads.iter().all(|it| it.as_deref() == row.load[1]), "{loads:?}");
+        }
     }
 
     #[test]

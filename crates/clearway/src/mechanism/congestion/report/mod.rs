@@ -3,9 +3,11 @@
 mod charts;
 mod comparison;
 mod conclusion;
+mod culprit;
 mod heat;
 mod impact;
 pub(super) mod programs;
+mod single_runs;
 mod slow;
 mod tables;
 mod terminal;
@@ -32,6 +34,8 @@ impl Presenter for CongestionTest {
         vec![
             terminal::impact_table(report),
             terminal::program_table(report),
+            culprit::lines(report),
+            single_runs::lines(report),
             terminal::class_table(report),
         ]
     }
@@ -40,9 +44,11 @@ impl Presenter for CongestionTest {
         [
             tables::impact(report, queues),
             tables::programs(report, queues),
+            single_runs::page(report, queues),
             charts::survival(report, queues),
             charts::timelines(report),
             charts::heat(report),
+            culprit::page(report),
             slow::slowest(report),
             tables::classes(report, queues),
             charts::draws(report),
