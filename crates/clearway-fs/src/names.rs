@@ -57,7 +57,7 @@ impl Attributes {
     /// Returns the attributes of one directory that two servers have: its entries are those of both.
     pub(crate) fn joined(self, other: &Self) -> Self {
         Self {
-            links: self.links + other.links.saturating_sub(2),
+            links: self.links.saturating_add(other.links.saturating_sub(2)),
             atime: self.atime.max(other.atime),
             mtime: self.mtime.max(other.mtime),
             ctime: self.ctime.max(other.ctime),

@@ -179,9 +179,11 @@ impl Filesystem for RemoteAdaptor {
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        if self.trees.is_shared(ino.0) {
-            let request = |tree: &ServedTree| FileRequest::Attributes { inode: tree.root.0 };
-            return self.trees.request_all(request, shared_attributes(reply));
+        if ino == INodeNo::ROOT {
+            return self.trees.root_attributes(Box::new(move |found| match found {
+                Ok(found) => reply.attr(&TTL, &reply_of(&found)),
+                Err(why) => reply.error(error(why)),
+            }));
         }
         self.request(ino, |inode| FileRequest::Attributes { inode }, attributes(reply));
     }
@@ -514,22 +516,15 @@ impl Filesystem for RemoteAdaptor {
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let answer = Box::new(move |found: Result<Vec<_>, rustix::io::Errno>| {
-            let found = match found {
-                Ok(found) => found,
-                Err(why) => return reply.error(error(why)),
-            };
-            let (mut total, mut free, mut inodes, mut left) = (0, 0, 0, 0);
-            for (_, response) in found {
-                let FileResponse::Space(space) = response else { return reply.error(Errno::EIO) };
-                total += space.total / u64::from(BLOCK);
-                free += space.free / u64::from(BLOCK);
-                inodes += space.inodes_max;
-                left += space.inodes_max.saturating_sub(space.inodes);
+        self.trees.space(Box::new(move |found| match found {
+            Ok(space) => {
+                let blocks = |bytes: u64| bytes / u64::from(BLOCK);
+                let (total, free) = (blocks(space.total), blocks(space.free));
+                let left = space.inodes_max.saturating_sub(space.inodes);
+                reply.statfs(total, free, free, space.inodes_max, left, BLOCK, 255, BLOCK);
             }
-            reply.statfs(total, free, free, inodes, left, BLOCK, 255, BLOCK);
-        });
-        self.trees.request_all(|_| FileRequest::Space, answer);
+            Err(why) => reply.error(error(why)),
+        }));
     }
 
     fn setxattr(

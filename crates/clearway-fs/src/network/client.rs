@@ -59,6 +59,8 @@ pub(super) struct OpenCall {
 enum CallOrigin {
     /// A request of the kernel: the mount ends when the server has answered.
     File,
+    /// A question that waits for no server: it fails with [`Errno::NOTCONN`] while the server is away.
+    Probe,
     /// A request of `clearway stage`, which may wait for as long as the store is away: the mount does
     /// not wait for it.
     Control,
@@ -104,6 +106,8 @@ struct ClientState {
     unanswered: u64,
     /// Answers of writes that wait for memory.
     stalled: VecDeque<Action>,
+    /// The connection is lost, and not made again.
+    is_away: bool,
     /// The server is gone for good.
     has_failed: bool,
     is_closing: bool,
@@ -184,6 +188,11 @@ impl RemoteFiles {
         self.call(CallOrigin::File, class, request, None, response_max, answer);
     }
 
+    /// Makes a call that fails with [`Errno::NOTCONN`] if the server is away, or goes away.
+    pub(super) fn probe(&self, class: Class, request: &FileRequest, answer: RemoteAnswer) {
+        self.call(CallOrigin::Probe, class, request, None, 0, answer);
+    }
+
     /// Passes on what a control socket received; fails with [`Errno::SHUTDOWN`] when the mount ends
     /// before the answer.
     pub(super) fn control(&self, line: String, answer: RemoteAnswer) {
@@ -207,6 +216,7 @@ impl RemoteFiles {
         let Some(header) = self.arena.fill(&header) else { return answer(Err(Errno::NOMEM)) };
         let mut state = self.lock();
         let refusal = match origin {
+            CallOrigin::Probe if state.is_away => Some(Errno::NOTCONN),
             _ if state.has_failed => Some(Errno::IO),
             CallOrigin::Control if state.is_closing => Some(Errno::SHUTDOWN),
             _ => None,
@@ -520,10 +530,27 @@ impl RemoteFiles {
         self.lock().queue.drain(..).collect()
     }
 
-    /// Puts all calls that are not answered into the queue again, in their order.
-    pub(super) fn queue_again(&self) {
+    /// Takes the news that the connection is lost: puts all calls that are not answered into the queue
+    /// again, in their order, and fails probes.
+    pub(super) fn lose_connection(&self) {
         let mut state = self.lock();
+        state.is_away = true;
+        let probes = state.take_calls(CallOrigin::Probe);
         state.queue = state.calls.keys().copied().collect();
+        drop(state);
+        for call in probes.into_values() {
+            (call.answer)(Err(Errno::NOTCONN));
+        }
+    }
+
+    /// Returns whether the server is away, for now or for good.
+    pub(super) fn is_away(&self) -> bool {
+        self.lock().is_away
+    }
+
+    /// Takes the news that there is a connection again.
+    pub(super) fn regain_connection(&self) {
+        self.lock().is_away = false;
     }
 
     /// Gives a call to `take`.
@@ -556,10 +583,7 @@ impl RemoteFiles {
     pub(super) fn finish(&self) {
         let mut state = self.lock();
         state.is_closing = true;
-        let (given_up, calls) = std::mem::take(&mut state.calls)
-            .into_iter()
-            .partition::<BTreeMap<_, _>, _>(|(_, call)| call.origin == CallOrigin::Control);
-        state.calls = calls;
+        let given_up = state.take_calls(CallOrigin::Control);
         drop(state);
         for call in given_up.into_values() {
             (call.answer)(Err(Errno::SHUTDOWN));
@@ -575,6 +599,15 @@ impl RemoteFiles {
 }
 
 impl ClientState {
+    /// Takes the calls of an origin.
+    fn take_calls(&mut self, origin: CallOrigin) -> BTreeMap<u64, OpenCall> {
+        let (taken, kept) = std::mem::take(&mut self.calls)
+            .into_iter()
+            .partition(|(_, call): &(u64, OpenCall)| call.origin == origin);
+        self.calls = kept;
+        taken
+    }
+
     /// Forgets a file of which the server has everything.
     fn clean(&mut self, inode: InodeId) {
         let is_open = self.open.contains_key(&inode);

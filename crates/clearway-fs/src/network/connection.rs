@@ -79,7 +79,7 @@ pub(super) fn keep_connected(
             ),
             Err(why) => (files.report)(&why.to_string()),
         }
-        files.queue_again();
+        files.lose_connection();
         let lost_at = clock::now();
         let is_over =
             |most: &Duration| u128::from(clock::now().since(lost_at).0) >= most.as_nanos();
@@ -118,6 +118,7 @@ pub(super) fn keep_connected(
             let _ = ready([], Some(pause), &[files.signal.as_fd()]);
             pause = pause.times(2).min(PAUSE_MAX);
         };
+        files.regain_connection();
         (files.report)("the server is there again");
     }
 }

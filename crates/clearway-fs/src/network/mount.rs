@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::client::{RemoteCounts, RemoteFiles};
 use super::connection::{ConnectError, ServerConnector, keep_connected};
 use super::relay::ControlRelay;
-use super::request::{FileRequest, FileResponse, RequestPlace};
+use super::request::{FileRequest, FileResponse, RequestPlace, RespondedAttributes};
 use super::trees::{SERVERS_MAX, ServedTree, ServedTrees};
 use crate::FsError;
 use crate::kernel::KernelSession;
@@ -216,29 +216,33 @@ fn trees_of(connections: &[Connection], path: &str) -> Result<ServedTrees, FsErr
 }
 
 /// Finds the directory of a path in the server's tree.
-fn root_of(server: &str, files: &Arc<RemoteFiles>, tree: &str) -> Result<InodeId, FsError> {
-    let mut inode = InodeId::ROOT;
-    for name in tree.split('/').filter(|name| !name.is_empty()) {
+fn root_of(
+    server: &str,
+    files: &Arc<RemoteFiles>,
+    tree: &str,
+) -> Result<RespondedAttributes, FsError> {
+    let ask = |request: &FileRequest| {
         let (sender, receiver) = mpsc::channel();
-        let request = FileRequest::Lookup(RequestPlace::new(inode, name.as_bytes()));
         let answer = Box::new(move |found: Result<(FileResponse, Vec<u8>), Errno>| {
             let _ = sender.send(found);
         });
-        files.request(Class::BestEffort, &request, 0, answer);
+        files.request(Class::BestEffort, request, 0, answer);
         let found = receiver.recv().unwrap_or(Err(Errno::IO));
-        let found = found.and_then(|(response, _)| response.outcome());
-        inode = match found {
-            Ok(FileResponse::Attributes(found)) => Attributes::from(found).inode,
-            Ok(_) => {
-                return Err(FsError::Refused(format!("{server} does not answer as it should")));
-            }
+        match found.and_then(|(response, _)| response.outcome()) {
+            Ok(FileResponse::Attributes(found)) => Ok(found),
+            Ok(_) => Err(FsError::Refused(format!("{server} does not answer as it should"))),
             Err(why) => {
                 let why = std::io::Error::from(why);
-                return Err(FsError::Refused(format!(
+                Err(FsError::Refused(format!(
                     "the server {server} has no directory {tree}: {why}; make it there, or mount the root of the tree"
-                )));
+                )))
             }
-        };
+        }
+    };
+    let mut root = ask(&FileRequest::Attributes { inode: InodeId::ROOT.0 })?;
+    for name in tree.split('/').filter(|name| !name.is_empty()) {
+        let above = Attributes::from(root).inode;
+        root = ask(&FileRequest::Lookup(RequestPlace::new(above, name.as_bytes())))?;
     }
-    Ok(inode)
+    Ok(root)
 }

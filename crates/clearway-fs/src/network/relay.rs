@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use super::request::{FileRequest, FileResponse, RequestPlace};
 use super::trees::{ServedTree, ServedTrees, TreeResponse, request_first};
 use crate::FsError;
-use crate::control::{ControlPath, ControlRequest, ControlResponse, write_line};
+use crate::control::{ControlPath, ControlRequest, ControlResponse, MountStatus, write_line};
 use crate::control_socket::{ControlConnection, ControlSocket, NO_PLACE, RequestSlots};
 
 /// Bytes of the longest request.
@@ -119,6 +119,11 @@ impl RelayShared {
             for path in request.paths_mut() {
                 path.0 = format!("{}{}", self.tree, path.0.trim_start_matches('/'));
             }
+            if request == ControlRequest::Status && tree.files.is_away() {
+                // Whoever unmounts must not wait for the server.
+                write_line(&mut out, &self.status_without(&tree))?;
+                continue;
+            }
             let outcome = ask(&tree, &request).and_then(|lines| self.pass_back(&tree, &lines, out));
             match outcome {
                 Ok(RelayEnd::Done) => {}
@@ -177,6 +182,18 @@ impl RelayShared {
             }
         }
         holders.swap_remove(0)
+    }
+
+    /// Returns what is known of a mount whose server is away.
+    fn status_without(&self, tree: &ServedTree) -> ControlResponse {
+        ControlResponse::Status(Box::new(MountStatus {
+            server: Some(tree.name.clone()),
+            mounted_on: self.directory.display().to_string(),
+            process: std::process::id(),
+            unacknowledged_bytes: tree.files.counts().unacknowledged,
+            stopped: Some("the server is away".to_owned()),
+            ..MountStatus::default()
+        }))
     }
 
     /// Writes the lines of a server's response, as this mount is, but the last if it was done.

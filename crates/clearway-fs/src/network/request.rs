@@ -281,12 +281,24 @@ pub(crate) struct RespondedEntry {
 }
 
 /// The space of a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RespondedSpace {
     pub(crate) total: u64,
     pub(crate) free: u64,
     pub(crate) inodes: u64,
     pub(crate) inodes_max: u64,
+}
+
+impl RespondedSpace {
+    /// Returns the sums.
+    pub(super) const fn plus(self, other: Self) -> Self {
+        Self {
+            total: self.total.saturating_add(other.total),
+            free: self.free.saturating_add(other.free),
+            inodes: self.inodes.saturating_add(other.inodes),
+            inodes_max: self.inodes_max.saturating_add(other.inodes_max),
+        }
+    }
 }
 
 /// What is known of a file that was opened.

@@ -11,14 +11,16 @@
 //! The number of an inode has the place of its server in the highest byte. The mounted directory is
 //! one inode for all servers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clearway_proto::base::{Class, xxh3};
 use clearway_proto::staging::InodeId;
 use rustix::io::Errno;
 
 use super::client::RemoteFiles;
-use super::request::{FileRequest, FileResponse, RequestPlace, RespondedAttributes};
+use super::request::{
+    FileRequest, FileResponse, RequestPlace, RespondedAttributes, RespondedSpace,
+};
 use crate::names::Attributes;
 
 /// Servers of one mount, at most: their places fit into a byte.
@@ -46,17 +48,48 @@ pub(crate) struct ServedTree {
     pub(crate) root: InodeId,
     log: u128,
     place: usize,
+    /// The attributes of the mounted directory, as the server had them last.
+    root_attributes: Mutex<RespondedAttributes>,
 }
 
 impl ServedTree {
     pub(super) fn new(
         name: String,
         files: Arc<RemoteFiles>,
-        root: InodeId,
+        root: RespondedAttributes,
         log: u128,
         place: usize,
     ) -> Arc<Self> {
-        Arc::new(Self { name, files, root, log, place })
+        let (inode, root_attributes) = (Attributes::from(root).inode, Mutex::new(root));
+        Arc::new(Self { name, files, root: inode, log, place, root_attributes })
+    }
+
+    /// Asks for the attributes of the mounted directory; answers with the last ones while the server
+    /// is away, so that its absence does not delay paths to other servers.
+    fn probe_root(
+        self: &Arc<Self>,
+        answer: Box<dyn FnOnce(Result<RespondedAttributes, Errno>) + Send>,
+    ) {
+        let tree = Arc::clone(self);
+        let returned = Box::new(move |found: Result<(FileResponse, Vec<u8>), Errno>| {
+            let found = match found.and_then(|(response, _)| response.outcome()) {
+                Ok(FileResponse::Attributes(found)) => Ok(found),
+                Ok(_) => Err(Errno::IO),
+                Err(why) => Err(why),
+            };
+            let mut last = tree.root_attributes.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = match found {
+                Ok(found) => {
+                    *last = found;
+                    Ok(found)
+                }
+                Err(Errno::NOTCONN) => Ok(*last),
+                Err(why) => Err(why),
+            };
+            drop(last);
+            answer(found);
+        });
+        self.files.probe(NAMES, &FileRequest::Attributes { inode: self.root.0 }, returned);
     }
 
     /// Returns the number by which the kernel knows an inode of this server. The numbers of the
@@ -139,6 +172,22 @@ impl ServedTrees {
         number == InodeId::ROOT.0 && !self.others.is_empty()
     }
 
+    /// Asks for the attributes of the mounted directory, which the entries of all servers make; of a
+    /// server that is away, the last ones count.
+    pub(crate) fn root_attributes(
+        &self,
+        answer: Box<dyn FnOnce(Result<Attributes, Errno>) + Send>,
+    ) {
+        let trees: Vec<_> = self.all().cloned().collect();
+        probe_all(trees.into_iter(), None, answer);
+    }
+
+    /// Asks for the space of all servers that are there.
+    pub(crate) fn space(&self, answer: Box<dyn FnOnce(Result<RespondedSpace, Errno>) + Send>) {
+        let trees: Vec<_> = self.all().cloned().collect();
+        sum_space(trees.into_iter(), RespondedSpace::default(), answer);
+    }
+
     /// Makes a request of all servers, one after the other; the first error ends it.
     pub(crate) fn request_all(
         &self,
@@ -153,6 +202,40 @@ impl ServedTrees {
 /// Returns how much a server is wanted as the home of a name.
 fn weight(log: u128, name: &[u8]) -> u64 {
     xxh3(&[&log.to_le_bytes(), name].concat())
+}
+
+fn probe_all(
+    mut trees: std::vec::IntoIter<Arc<ServedTree>>,
+    so_far: Option<Attributes>,
+    answer: Box<dyn FnOnce(Result<Attributes, Errno>) + Send>,
+) {
+    let Some(tree) = trees.next() else { return answer(so_far.ok_or(Errno::IO)) };
+    let kept = Arc::clone(&tree);
+    tree.probe_root(Box::new(move |found| match found {
+        Ok(found) => {
+            let found = kept.shown(found);
+            let joined = so_far.map_or(found, |all| all.joined(&found));
+            probe_all(trees, Some(joined), answer);
+        }
+        Err(why) => answer(Err(why)),
+    }));
+}
+
+fn sum_space(
+    mut trees: std::vec::IntoIter<Arc<ServedTree>>,
+    so_far: RespondedSpace,
+    answer: Box<dyn FnOnce(Result<RespondedSpace, Errno>) + Send>,
+) {
+    let Some(tree) = trees.next() else { return answer(Ok(so_far)) };
+    let returned = Box::new(move |found: Result<(FileResponse, Vec<u8>), Errno>| {
+        match found.and_then(|(response, _)| response.outcome()) {
+            Ok(FileResponse::Space(space)) => sum_space(trees, so_far.plus(space), answer),
+            Err(Errno::NOTCONN) => sum_space(trees, so_far, answer),
+            Ok(_) => answer(Err(Errno::IO)),
+            Err(why) => answer(Err(why)),
+        }
+    });
+    tree.files.probe(NAMES, &FileRequest::Space, returned);
 }
 
 /// Makes a request of one server after the other, until one does not answer that it has no such name.
@@ -289,7 +372,8 @@ mod tests {
     fn trees(logs: &[u128]) -> ServedTrees {
         let tree = |(place, log): (usize, &u128)| {
             let files = RemoteFiles::new(1 << 20, Arc::new(|_: &str| ())).expect("made");
-            ServedTree::new(format!("server{place}"), files, InodeId(9), *log, place)
+            let root = Attributes::of_directory(InodeId(9)).into();
+            ServedTree::new(format!("server{place}"), files, root, *log, place)
         };
         let mut trees = logs.iter().enumerate().map(tree);
         let first = trees.next().expect("a server");

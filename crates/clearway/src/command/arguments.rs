@@ -70,7 +70,7 @@ pub(crate) enum Command {
     Demo(Output),
     /// Measure victims beside congestors, chosen by flags.
     ///
-    /// The usual test needs 5 hosts. On 3 or 4, what no flag chooses becomes smaller, and the run
+    /// The usual test needs 5 hosts. On 2 to 4, what no flag chooses becomes smaller, and the run
     /// says what it chose. Ctrl-C keeps what is complete.
     Bench(Box<BenchFlags>),
     /// Run GPCNeT's own tests and print its tables.
@@ -153,7 +153,7 @@ pub(crate) enum Command {
         /// nothing else.
         #[arg(long)]
         node: bool,
-        /// Examine against this policy [default: /etc/clearway/policy.toml, if there is one].
+        /// With --node: compare with this policy [default: /etc/clearway/policy.toml, if there is one].
         #[arg(long, value_name = "FILE", requires = "node")]
         policy: Option<PathBuf>,
         /// Write JSON instead of a list.
@@ -329,8 +329,8 @@ pub(crate) struct BenchFlags {
     /// Offer this load, in percent of the pattern's bottleneck link [default: 150].
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = percent::<1000>)]
     pub(crate) intensity: Vec<u32>,
-    /// Let congestors send in bursts of this length with this pause behind each, all at the same
-    /// time, or steady; several are compared: steady,10ms/90ms,40ms/160ms [default: steady].
+    /// Send the congestors' traffic in synchronized bursts, LENGTH/PAUSE, or steady; a list compares
+    /// several, as in steady,10ms/90ms. Six bursts must fit into --time [default: steady].
     #[arg(long, value_name = "BURSTS", value_delimiter = ',')]
     pub(crate) bursts: Vec<Bursts>,
     /// Use N hosts in all [default: 8].
@@ -350,7 +350,7 @@ pub(crate) struct BenchFlags {
     #[arg(long, value_name = "N")]
     pub(crate) congestor_hosts: Option<usize>,
     /// Let congestor groups have one size, or grow from 2 hosts over 4 and 8 to --congestor-hosts
-    /// until victims suffer [default: fixed; growing below 32 hosts of a job or machine].
+    /// until the verdict is CONGESTED [default: fixed; growing below 32 hosts of a job or machine].
     #[arg(long, value_enum, value_name = "SIZES")]
     pub(crate) groups: Option<GroupGrowth>,
     /// Use N congestor groups at the same time [default: 1].
@@ -359,12 +359,12 @@ pub(crate) struct BenchFlags {
     /// Draw N random assignments of hosts to roles [default: 1].
     #[arg(long, value_name = "N")]
     pub(crate) draws: Option<u32>,
-    /// Count false alarms: repeat each victim N times with silent congestors (A = A), judge each run
-    /// alone, and report how many are CONGESTED, up to 1000 [default: 0].
+    /// Measure the rate of false alarms: repeat each victim with silent congestors (A/A test) N
+    /// times, 0 to 1000, and judge each run by itself [default: 0].
     #[arg(long, value_name = "N")]
     pub(crate) null_runs: Option<u32>,
-    /// Count what is found: repeat each victim beside each congestor N times, judge each run alone,
-    /// and report how many are CONGESTED, up to 1000 [default: 0].
+    /// Measure the rate of detection: repeat each victim under each load N times, 0 to 1000, and
+    /// judge each run by itself [default: 0].
     #[arg(long, value_name = "N")]
     pub(crate) loaded_runs: Option<u32>,
     /// Measure this long with congestors, and as long without, with its unit [default: 4s; on a

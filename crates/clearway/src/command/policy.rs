@@ -25,8 +25,8 @@ pub(crate) enum PolicyCommand {
     /// Divide the budgets of a policy among all processes of all hosts that ask, until a signal ends
     /// it.
     ///
-    /// SIGHUP reads the policy again; a faulty one changes nothing. While it is gone, members keep
-    /// their parts for 2 s, and then a thousandth of the budget each.
+    /// SIGHUP reads the policy again; an invalid one is ignored. Without this command, a cast or a
+    /// drain keeps its rate for 2 s, and then sends at most a thousandth of the budget.
     Serve(CoordinatorFlags),
     /// Print the value of SHMEM_CLASS that a program gets; for oshrun.
     #[command(hide = true)]

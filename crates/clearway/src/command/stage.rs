@@ -341,6 +341,11 @@ fn page(status: &MountStatus) -> String {
     let mut lines =
         vec![format!("mount    {} (process {})", escaped(&status.mounted_on), status.process)];
     lines.extend(status.server.as_ref().map(|server| format!("server   {}", escaped(server))));
+    if status.log.is_empty() {
+        // The server alone knows more.
+        lines.extend(status.stopped.as_ref().map(|why| format!("stopped  {}", escaped(why))));
+        return lines.join("\n") + "\n";
+    }
     lines.extend([
         format!(
             "log      {}: {} of {} used",

@@ -56,7 +56,7 @@ fn policy(named: Option<&Path>, rules: RulesOf<'_>) -> Vec<Finding> {
     let policy = match read(path) {
         Ok(policy) => policy,
         Err(why) => {
-            let remedy = format!("`clearway policy check {shown}` names the fault");
+            let remedy = "correct the file, or name another one with --policy".to_owned();
             return vec![Finding::missing(item, escaped(&format!("{why:#}")), remedy)];
         }
     };
@@ -67,7 +67,7 @@ fn policy(named: Option<&Path>, rules: RulesOf<'_>) -> Vec<Finding> {
             Err(why) => Finding::missing(
                 "coordinator",
                 format!(
-                    "{place} does not answer ({}): each process has a thousandth of its budget",
+                    "{place} does not answer ({}): each process is limited to a thousandth of its budget",
                     escaped(&format!("{why:#}"))
                 ),
                 format!("start `clearway policy serve {shown}` there"),
@@ -108,7 +108,7 @@ fn marks(
             return Finding::limited(item, format!("nft: {}", why.kind()), "install nftables");
         }
     };
-    let found = "no rule keeps marks to the policy";
+    let found = "no rule limits marks as the policy says";
     if !listed.status.success() {
         let why = String::from_utf8_lossy(&listed.stderr);
         return match why.contains("No such file") {
@@ -119,12 +119,12 @@ fn marks(
     let Some(own) = chain(&listed) else { return Finding::missing(item, found, remedy) };
     match wanted() {
         Ok(wanted) if wanted.status.success() => match chain(&wanted) == Some(own) {
-            true => Finding::ok(item, format!("are kept to {shown}")),
-            false => {
-                Finding::missing(item, format!("are kept to other rules than {shown}"), remedy)
-            }
+            true => Finding::ok(item, format!("the rules are those of {shown}")),
+            false => Finding::missing(item, format!("the rules are not those of {shown}"), remedy),
         },
-        _ => Finding::limited(item, "are kept to rules that cannot be compared", "run it as root"),
+        _ => {
+            Finding::limited(item, "the rules cannot be compared with the policy", "run it as root")
+        }
     }
 }
 
@@ -181,7 +181,9 @@ fn clock(status: io::Result<ClockStatus>) -> Finding {
     };
     let errors = format!("error {error} as estimated, {error_max} at most");
     match is_synchronised {
-        false => Finding::missing(item, format!("nothing keeps the clock true ({errors})"), remedy),
+        false => {
+            Finding::missing(item, "the kernel's clock is not synchronised (STA_UNSYNC)", remedy)
+        }
         true if error_max > ERROR_MAX => Finding::limited(
             item,
             format!("{errors}: times of hosts differ visibly"),
@@ -212,7 +214,7 @@ mod tests {
         };
         let (chain, another) = (&table("\t\ta", "\tchain marks {\n\t}\n"), &table("\t\tb", ""));
         let same = judge(output(0, chain, ""), output(0, &table("\t\ta", ""), ""));
-        assert_eq!(same, Finding::ok("marks", "are kept to site.toml"));
+        assert_eq!(same, Finding::ok("marks", "the rules are those of site.toml"));
         let other = judge(output(0, chain, ""), output(0, another, ""));
         assert_eq!(other.status, Status::Missing);
         assert_eq!(other.remedies, ["`clearway setup-node --policy site.toml | sh` as root"]);

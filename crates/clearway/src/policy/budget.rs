@@ -381,7 +381,7 @@ mod tests {
 
     use clearway_runtime::door::{KeyedListener, Limits};
 
-    use super::super::coordinator::BudgetDesk;
+    use super::super::coordinator::BudgetServer;
     use super::*;
 
     const BUDGET: BitsPerSec = BitsPerSec::mega(1_000);
@@ -389,12 +389,12 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Returns a coordinator of bulk data that is old enough to grant, and the terms of a member.
-    fn coordinator(class: Class) -> (Arc<BudgetDesk>, BudgetTerms) {
+    fn coordinator(class: Class) -> (Arc<BudgetServer>, BudgetTerms) {
         let limits =
             Limits { strangers: 4, each: 4, authenticated: 4, greeting: Duration::from_secs(60) };
         let listener = KeyedListener::open("127.0.0.1:0", limits).expect("a port");
         let port = listener.address().expect("bound").port();
-        let desk = Arc::new(BudgetDesk::default());
+        let desk = Arc::new(BudgetServer::default());
         desk.begin(LocalNs(0), Class::Bulk, 1, BUDGET);
         let door = Arc::clone(&desk);
         // The thread ends with the tests: a listener has no end.

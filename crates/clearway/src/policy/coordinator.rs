@@ -81,7 +81,7 @@ pub(crate) struct CoordinatorFlags {
     #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddrV4::new([0, 0, 0, 0].into(), PORT))]
     listen: SocketAddrV4,
     /// Accept members with the key in this file (16 to 4096 random bytes, mode 600) [default: that
-    /// of `key` in the policy; without one everybody who reaches the address].
+    /// of `key` in the policy; without a key, every host that reaches the address takes part].
     #[arg(long = "key", value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// Serve metrics of the budgets for Prometheus over HTTP, at ADDR:PORT, or at a port of the
@@ -91,7 +91,7 @@ pub(crate) struct CoordinatorFlags {
 }
 
 /// The way to a member.
-type MemberLine = Arc<Mutex<SealedSender>>;
+type MemberLine = Arc<Mutex<Option<SealedSender>>>;
 
 #[derive(Default)]
 struct CoordinatorTable {
@@ -103,7 +103,7 @@ struct CoordinatorTable {
 
 /// The budgets of a policy, and who shares them.
 #[derive(Default)]
-pub(super) struct BudgetDesk(Mutex<CoordinatorTable>);
+pub(super) struct BudgetServer(Mutex<CoordinatorTable>);
 
 /// Divides budgets until a signal ends it.
 ///
@@ -126,7 +126,7 @@ pub(crate) fn serve(flags: &CoordinatorFlags) -> Result<Exit> {
     let listener = KeyedListener::open(flags.listen, limits)
         .with_context(|| format!("cannot listen at {}", flags.listen))?;
     let address = listener.address().context("the port that was bound has no address")?;
-    let desk = Arc::new(BudgetDesk::default());
+    let desk = Arc::new(BudgetServer::default());
     desk.change(&policy.budgets)?;
     let (door, ticks) = (Arc::clone(&desk), Arc::clone(&desk));
     let start = |name: &str| thread::Builder::new().name(name.to_owned());
@@ -138,6 +138,11 @@ pub(crate) fn serve(flags: &CoordinatorFlags) -> Result<Exit> {
         "clearway: dividing the budgets of {} at {address}",
         escaped(&flags.file.display().to_string())
     );
+    if file.is_none() {
+        eprintln!(
+            "clearway: warning: without a key, every host that reaches {address} can take part of the budgets; give --key"
+        );
+    }
     let _served = MetricsListener::announce(metrics, "policy-serve", Arc::clone(&desk) as _)?;
     for signal in signals.forever() {
         if signal != SIGHUP {
@@ -165,7 +170,7 @@ fn read_budgets(file: &Path) -> Result<SitePolicy> {
     Ok(policy)
 }
 
-impl BudgetDesk {
+impl BudgetServer {
     fn lock(&self) -> MutexGuard<'_, CoordinatorTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -202,13 +207,17 @@ impl BudgetDesk {
             Ok(Some(link)) if options.is_ok() => link,
             Ok(_) => return,
             Err(why) => {
-                self.lock().refusals += 1;
-                eprintln!("clearway: {}: {}", from.ip(), escaped(&why.to_string()));
+                let mut table = self.lock();
+                table.refusals += 1;
+                // Strangers must not fill the journal: the first ones and each thousandth are a hint.
+                if table.refusals < 10 || table.refusals.is_multiple_of(1000) {
+                    eprintln!("clearway: {}: {}", from.ip(), escaped(&why.to_string()));
+                }
                 return;
             }
         };
         let (sender, mut receiver, _place) = link;
-        let line = Arc::new(Mutex::new(sender));
+        let line = Arc::new(Mutex::new(Some(sender)));
         let mut own = None;
         while let Ok(Some(bytes)) = receiver.receive()
             && let Some(request) = BudgetRequest::decode(&bytes)
@@ -216,6 +225,9 @@ impl BudgetDesk {
                 == (request.class, request.member)
         {
             self.request(&request, &line);
+            if line.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+                break;
+            }
         }
         let mut table = self.lock();
         if let Some(name) = own
@@ -280,13 +292,16 @@ impl CoordinatorTable {
     }
 }
 
-/// Sends an answer; one whose connection is broken calls again.
+/// Sends an answer. A member that does not take it gets no more on this connection, so that it delays
+/// others once; it calls again.
 fn say(line: &MemberLine, answer: &BudgetAnswer) {
     let mut sender = line.lock().unwrap_or_else(PoisonError::into_inner);
-    let _ = sender.send(&answer.encode());
+    if sender.as_mut().is_some_and(|sender| sender.send(&answer.encode()).is_err()) {
+        *sender = None;
+    }
 }
 
-impl MetricSource for BudgetDesk {
+impl MetricSource for BudgetServer {
     fn write(&self, sheet: &mut MetricSheet<'_>) -> fmt::Result {
         let usage = self.usage();
         let of = |figure: fn(&BudgetUse) -> u64| -> Vec<(MetricLabels, u64)> {

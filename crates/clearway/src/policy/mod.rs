@@ -173,7 +173,9 @@ impl Grant {
     fn limits(&self) -> String {
         let limits = [
             self.ceiling.map(|ceiling| format!(", at most {ceiling} for each host")),
-            self.budget.as_ref().map(|budget| format!(", a part of {budget} for all hosts")),
+            self.budget
+                .as_ref()
+                .map(|budget| format!(", within a budget of {budget} shared by all hosts")),
             self.deadline.map(|deadline| format!(", within {deadline}")),
         ];
         limits.into_iter().flatten().collect()

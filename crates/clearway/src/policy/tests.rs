@@ -201,7 +201,9 @@ fn read_text__budgets_need_a_coordinator_and_are_for_data() {
     );
     assert_eq!(budget.place.key, Some("/etc/clearway/key".into()));
     assert!(
-        grant.sentence().contains("at most 2 Gb/s for each host, a part of 20 Gb/s for all hosts:"),
+        grant.sentence().contains(
+            "at most 2 Gb/s for each host, within a budget of 20 Gb/s shared by all hosts:"
+        ),
         "{}",
         grant.sentence()
     );

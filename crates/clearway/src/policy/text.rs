@@ -151,7 +151,7 @@ impl PolicySource<'_> {
         })?;
         self.check_keys(table, &LOW_CLASSES.map(Class::name), "[budget]")?;
         if !has_coordinator {
-            let why = "a budget for all hosts needs one that divides it; add coordinator = \"HOST:PORT\" above [budget]";
+            let why = "[budget] needs a coordinator; add coordinator = \"HOST:PORT\" above it";
             return Err(self.wrong(at, why));
         }
         let entries =

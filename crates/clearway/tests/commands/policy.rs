@@ -243,6 +243,7 @@ fn serve__a_faulty_policy_is_refused_and_changes_nothing() {
     let mut lines = BufReader::new(server.stderr.take().expect("a pipe")).lines();
     let mut line = || lines.next().expect("a line").expect("text");
     assert!(line().starts_with("clearway: dividing the budgets of "));
+    assert!(line().contains("without a key, every host that reaches 127.0.0.1:"));
     let metrics = address(&line()).expect("where metrics are");
     let scraped = Scraped::from_address(&metrics).expect("it serves");
     scraped.is_documented("policy_");

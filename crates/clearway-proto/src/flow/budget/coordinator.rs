@@ -47,7 +47,7 @@ struct MemberGrant {
     /// The newest grant.
     newest: u64,
     newest_rate: u64,
-    is_owed: bool,
+    needs_answer: bool,
 }
 
 impl MemberGrant {
@@ -128,7 +128,7 @@ impl BudgetCoordinator {
         }
         member.demand = request.demand.0;
         (member.answers, member.until) = (request.sent_at, now + LEASE_COUNTED);
-        member.is_owed = true;
+        member.needs_answer = true;
         self.divide();
         Ok(())
     }
@@ -150,7 +150,7 @@ impl BudgetCoordinator {
             sent: None,
             newest: 0,
             newest_rate: rate,
-            is_owed: true,
+            needs_answer: true,
         }
     }
 
@@ -193,14 +193,14 @@ impl BudgetCoordinator {
         let (name, member) = self.members.iter_mut().find(|(_, member)| {
             let rate = rate_of(member);
             let raise = rate.saturating_sub(member.newest_rate);
-            member.is_owed || rate < member.newest_rate || raise > budget / RAISE
+            member.needs_answer || rate < member.newest_rate || raise > budget / RAISE
         })?;
         let rate = rate_of(member);
         self.numbers += 1;
         let until = member.until;
         let most = member.sent.map_or(rate, |sent| sent.rate.max(rate));
         member.sent = Some(Lease { rate: most, until });
-        (member.newest, member.newest_rate, member.is_owed) = (self.numbers, rate, false);
+        (member.newest, member.newest_rate, member.needs_answer) = (self.numbers, rate, false);
         let grant = BudgetGrant {
             answers: member.answers,
             grant: HeldGrant {

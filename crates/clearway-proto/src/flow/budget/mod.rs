@@ -52,7 +52,7 @@ pub const RENEW_EVERY: Nanos = Nanos::from_millis(250);
 /// The most members of a budget. Others keep the floor too, but beyond the bound.
 pub const MEMBERS_MAX: usize = 100;
 /// Part of a budget that all floors together are.
-const FLOORS: u64 = 10;
+const FLOOR_DIVISOR: u64 = 10;
 
 /// Bytes of a request.
 pub const REQUEST_BYTES: usize = 51;
@@ -63,7 +63,7 @@ const VERSION: u8 = 1;
 
 /// Returns the rate that a member of a budget has without a lease.
 pub const fn budget_floor(budget: BitsPerSec) -> BitsPerSec {
-    let floor = budget.0 / FLOORS / MEMBERS_MAX as u64;
+    let floor = budget.0 / FLOOR_DIVISOR / MEMBERS_MAX as u64;
     BitsPerSec(if floor == 0 { 1 } else { floor })
 }
 
@@ -129,7 +129,7 @@ pub enum BudgetAnswer {
 impl BudgetRequest {
     /// Returns the bytes of the request.
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
-        let held = self.held.unwrap_or(HeldGrant { incarnation: 0, number: 0, rate: FREE });
+        let held = self.held.unwrap_or(HeldGrant { incarnation: 0, number: 0, rate: NO_RATE });
         let mut head: Head<REQUEST_BYTES> = Head::new();
         head.put(&[VERSION, self.class.index() as u8, u8::from(self.is_leaving)]);
         for field in [self.member, self.sent_at.0, self.demand.0] {
@@ -202,7 +202,7 @@ impl BudgetAnswer {
 }
 
 /// No rate.
-const FREE: BitsPerSec = BitsPerSec(0);
+const NO_RATE: BitsPerSec = BitsPerSec(0);
 
 fn put_held<const N: usize>(head: &mut Head<N>, held: HeldGrant) {
     for field in [held.incarnation, held.number, held.rate.0] {

@@ -13,10 +13,11 @@ use super::super::tree::{
     Tree, TreePlace,
 };
 use super::super::{GroupNumber, InodeId, LogState, TreeChange};
+use super::due::{DueFile, has_news};
 use super::scan::LagScan;
 use super::{
-    BATCH, CopyPiece, DrainPolicy, DrainWish, DueFile, Flight, FlightKind, STORE, StoreAttributes,
-    StoreDrain, StoreStep, has_news,
+    BATCH, CopyPiece, DrainPolicy, DrainWish, Flight, FlightKind, STORE, StoreAttributes,
+    StoreDrain, StoreStep,
 };
 use crate::base::LocalNs;
 

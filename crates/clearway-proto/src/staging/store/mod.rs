@@ -41,6 +41,7 @@
 //! Calls of files: workers do them. Rates inside a step.
 
 mod decide;
+mod due;
 mod fresh;
 mod scan;
 mod step;
@@ -53,6 +54,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use self::decide::StoreView;
+pub use self::due::DueFile;
 use self::fresh::FreshFiles;
 use self::scan::LagScan;
 use super::drain::{DrainEnd, DrainJob, DrainLimits, DrainOrder, DrainTarget};
@@ -111,21 +113,6 @@ pub struct DrainPolicy {
     pub due: Option<WallNs>,
     /// What of it.
     pub wish: DrainWish,
-}
-
-/// A file that the store lacks and has to have at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DueFile {
-    /// When.
-    pub at: WallNs,
-    /// Bytes of it that were in the log when it was put into the order.
-    pub left: u64,
-}
-
-/// Returns whether the store lacks bytes of a file, or the file.
-fn has_news(tree: &Tree, inode: InodeId) -> bool {
-    let is_stored = tree.inode(inode).is_some_and(|inode| inode.has_object);
-    tree.content(inode).is_some_and(|content| content.drained() < content.version() || !is_stored)
 }
 
 /// What a step is for.
@@ -423,17 +410,6 @@ impl StoreDrain {
         self.order.forget_waiting();
         self.unqueued.append(&mut self.queued);
         self.stir();
-    }
-
-    /// Returns whether the store has to have a file at a time.
-    pub fn is_due(&self, inode: InodeId) -> bool {
-        self.due.contains_key(&inode)
-    }
-
-    /// Returns the files that the store lacks and has to have at a time. Cost: all of them.
-    pub fn due(&mut self, tree: &Tree) -> impl Iterator<Item = &DueFile> {
-        self.due.retain(|inode, _| has_news(tree, *inode));
-        self.due.values()
     }
 
     /// Notes that a set gets its members: until [`StoreDrain::gathered`] it is not published.

@@ -75,11 +75,11 @@ impl UsedRate {
 impl<'b> RateLimit<'b> {
     /// Begins to send under these limits.
     pub(super) fn new(share: Option<RateShare>, budget: Option<&'b BudgetClient>) -> Self {
+        let last = share.as_ref().map(RateShare::part);
         if let Some(budget) = budget {
-            budget.set_demand(MOST);
+            budget.set_demand(last.unwrap_or(MOST));
             budget.wait(FIRST_GRANT);
         }
-        let last = share.as_ref().map(RateShare::part);
         Self { share, budget, last, used: UsedRate::default() }
     }
 
@@ -96,7 +96,8 @@ impl<'b> RateLimit<'b> {
         if let Some((budget, rate)) = self.budget.zip(rate)
             && let Some(demand) = self.used.demand(now, bytes, (rate, budget.floor()))
         {
-            budget.set_demand(demand);
+            // What the cast may not use is for others.
+            budget.set_demand(part.map_or(demand, |part| part.min(demand)));
         }
         (std::mem::replace(&mut self.last, rate) != rate).then_some(rate).flatten()
     }

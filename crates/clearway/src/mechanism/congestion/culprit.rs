@@ -66,7 +66,7 @@ fn followed(
     let (port, us) = sums.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let is_it = |(link, _): &&(LinkId, f64)| (known.names)(*link).iter().any(|name| name == port);
     let (link, _) = suspects.iter().find(is_it)?;
-    let because = format!("measured: it held up the slowest messages, for {us:.1} us together");
+    let because = format!("measured: the slowest messages waited here, {us:.1} us in total");
     Some((*link, port.to_owned(), because))
 }
 
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(culprit.senders, ["n2", "n3", "n4"]);
         assert_eq!(culprit.because, "measured: 70 packets were dropped there");
         let culprit = found(&full, Some("s -> n0"), placed).expect("a port");
-        assert!(culprit.because.contains("held up the slowest messages"), "{culprit:?}");
+        assert!(culprit.because.contains("the slowest messages waited here"), "{culprit:?}");
         // A root that no congestor's way passes is no culprit; the counters decide.
         let culprit = found(&full, Some("s -> n5"), placed).expect("a port");
         assert!(culprit.because.contains("dropped"), "{culprit:?}");

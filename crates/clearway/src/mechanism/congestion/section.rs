@@ -65,10 +65,10 @@ pub(crate) struct CongestionSection {
     pub(crate) congested: Time,
     /// Whether each queue is also measured with no congestor at all.
     pub(crate) null_control: NullControl,
-    /// Runs of each victim on each queue with silent congestors, each judged alone.
+    /// Runs of each victim on each queue with silent congestors, each judged by itself.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) null_runs: u32,
-    /// Further runs of each cell, each judged alone.
+    /// Further runs of each cell, each judged by itself.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) loaded_runs: u32,
     /// Commands of the user's that take the part of victims or congestors; flags alone name them.
@@ -138,7 +138,7 @@ const INTERVALS_MAX: u64 = 2000;
 /// Most slices between two probes; with fewer samples than one in ten slices there is nothing to
 /// resample.
 const SLICES_PER_INTERVAL_MAX: u64 = 10;
-/// The most runs of one cell that are judged alone: of 1000 without a hit the true rate is below
+/// The most runs of one cell that are judged by themselves: of 1000 without a hit the true rate is below
 /// half a percent.
 const RUNS_MAX: u32 = 1000;
 /// The fewest bursts that a window holds, as many as blocks that bound an interval.
@@ -323,7 +323,7 @@ impl CongestionSection {
             let Some(burst) = bursts.engine() else { continue };
             if self.congested.0 < burst.period.times(BURSTS_MIN) {
                 return Err(format!(
-                    "bursts is {bursts} and congested is {}; at least {BURSTS_MIN} bursts must fit, so congested = \"{}\" works",
+                    "bursts is {bursts} and congested (--time) is {}; at least {BURSTS_MIN} bursts must fit, so {} works",
                     self.congested,
                     Time(burst.period.times(BURSTS_MIN))
                 ));
@@ -671,7 +671,7 @@ mod tests {
             ("bursts = [\"10ms\"]", "as in 10ms/90ms"),
             ("bursts = []", "bursts is empty"),
             ("bursts = [\"600us/90ms\"]", "sends one message in 655 us, longer bursts work"),
-            ("bursts = [\"1s/1s\"]", "congested = \"12s\" works"),
+            ("bursts = [\"1s/1s\"]", "at least 6 bursts must fit, so 12s works"),
         ] {
             let said = refusal(&with(keys));
             assert!(said.contains(why), "{keys}: {said}");

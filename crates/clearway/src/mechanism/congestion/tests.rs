@@ -52,7 +52,10 @@ fn run__an_incast_of_the_lab_congests_a_fifo_and_not_classes() {
     let [culprit] = &report.culprits[..] else { panic!("{:?}", report.culprits) };
     assert_eq!(culprit.labels[labels::QUEUE], "fifo");
     assert!(culprit.port.starts_with("switch -> n") && culprit.senders.len() == 3, "{culprit:?}");
-    assert!(culprit.because.starts_with("measured: it held up the slowest"), "{culprit:?}");
+    assert!(
+        culprit.because.starts_with("measured: the slowest messages waited here"),
+        "{culprit:?}"
+    );
     // A queue of 100 packets of 1514 bytes at 100 Mb/s.
     let wait = report.figures.iter().find(|figure| {
         let is = |key: &str, value: &str| figure.label(key) == Some(value);

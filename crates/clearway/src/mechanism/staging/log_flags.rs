@@ -65,18 +65,20 @@ pub(crate) struct LogFlags {
     /// Drain files in the order of their deadlines: this long after their last change, in seconds,
     /// or as 10min. A file or directory can have another time in the attribute
     /// user.clearway.deadline. The drain raises the class of files that would be late, up to
-    /// best-effort. The log keeps it [default: that of the log, else none].
+    /// best-effort. The log keeps it [default: `deadline` of the site's policy, else that of the
+    /// log, else none].
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     deadline: Option<Duration>,
     /// Park the drain after this many seconds, or a time such as 2min, without progress in the
     /// store, and try again with a new child process [default: 30].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     store_timeout: Option<Duration>,
-    /// Write to the store at no more than RATE, as in 2Gb/s [default: no limit].
+    /// Write to the store at no more than RATE, as in 2Gb/s [default: no limit, or the
+    /// part of the site's budget].
     #[arg(long, value_name = "RATE", allow_hyphen_values = true, value_parser = positive_rate)]
     drain_rate: Option<BitsPerSec>,
-    /// Let several logs have the store, for a mount of several servers. The names at the top of
-    /// their trees must differ, as they do if all mounts name all servers.
+    /// Share the store with the logs of other servers. The names at the top of their trees must
+    /// differ: let all mounts name all of these servers.
     #[arg(long)]
     shared_store: bool,
     #[command(flatten)]
@@ -118,7 +120,7 @@ impl LogFlags {
             grant.limit
         });
         let terms = self.policy.budget(MECHANISM, Class::Bulk).inspect(|terms| {
-            notice!("clearway: the drain has a part of {terms} for all hosts");
+            notice!("clearway: the drain has a budget of {terms}, shared by all hosts");
         });
         LogOptions {
             log: log.to_owned(),

@@ -6,10 +6,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::CWD;
+
 use super::served::ServedPlace;
 use super::{PROGRAM, error_of, staged};
 
 const DIRECTORIES: usize = 40;
+/// Of `statx(2)`: the kernel asks the file system.
+const AT_STATX_FORCE_SYNC: u32 = 0x2000;
 
 /// Two servers with a mount of both at `mnt` of the first, and of the first alone at `other`; `None`,
 /// and says why, where nothing can be mounted.
@@ -107,6 +111,18 @@ fn several__a_name_that_another_server_has_is_not_replaced_by_a_rename() {
 fn several__a_server_that_is_killed_delays_its_own_names_only() {
     let Some((mut pair, both)) = mounted_pair() else { return };
     let [on_first, on_second] = fill(&pair, &both);
+    pair[1].kill();
+    // The kernel asks for the mounted directory on the way to each name below it.
+    let synced = rustix::fs::AtFlags::from_bits_retain(AT_STATX_FORCE_SYNC);
+    let found = rustix::fs::statx(CWD, &both, synced, rustix::fs::StatxFlags::NLINK);
+    assert_eq!(found.expect("the last attributes").stx_nlink as usize, 2 + DIRECTORIES);
+    rustix::fs::statvfs(&both).expect("the space of the first server");
+    // Nothing waits for the server: the mount can be taken away and come back.
+    pair[0].umount("mnt");
+    pair[1].start();
+    let servers = format!("{},{}", pair[0].address, pair[1].address);
+    let output = pair[0].try_mount_of(&servers, "mnt", "key");
+    assert!(output.status.success(), "{}", error_of(&output));
     pair[1].kill();
     let file = both.join(&on_first[0]).join("more");
     fs::write(&file, "while the other server is away").expect("written");
