@@ -6,10 +6,13 @@
 //! reached the store ([`ClassPromotion`]). Their least class rises from scavenger to bulk and best
 //! effort, never above, and falls again when half of the rate is enough.
 
+use std::collections::BTreeMap;
+
 use clearway_proto::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos};
 use clearway_proto::flow::{ClassChange, ClassPromotion, DeadlineQueue};
 use clearway_proto::staging::{DueFile, WallNs};
 
+const SECOND: u64 = 1_000_000_000;
 /// The time between reviews.
 const REVIEW: Nanos = Nanos::from_secs(1);
 /// How long nothing may arrive in the store until that counts as a rate of zero: a pass of a slow
@@ -74,12 +77,15 @@ impl DueFiles {
         if self.next_review().is_some_and(|at| at > now) {
             return None;
         }
-        let mut queue = DeadlineQueue::default();
+        // Files of one second are one item: there can be a million.
+        let mut seconds: BTreeMap<u64, u64> = BTreeMap::new();
         self.late = 0;
         for DueFile { at, left } in due {
             self.late += u64::from(*at < wall);
-            queue.push(at.0, Bytes(*left), ());
+            *seconds.entry(at.0 / SECOND).or_default() += left;
         }
+        let mut queue = DeadlineQueue::default();
+        seconds.into_iter().for_each(|(at, left)| queue.push(at * SECOND, Bytes(left), ()));
         if queue.is_empty() {
             *self = Self { is_late_reported: self.is_late_reported, ..Self::default() };
             return None;
@@ -129,8 +135,6 @@ pub(super) fn change_sentence(change: &ClassChange) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SECOND: u64 = 1_000_000_000;
 
     fn file(at: u64, left: u64) -> DueFile {
         DueFile { at: WallNs(at * SECOND), left }

@@ -55,7 +55,7 @@ impl FromStr for RemoteTree {
 }
 
 impl ServerAddress {
-    /// Reads HOST[:PORT]; `all` is the whole text, for the error.
+    /// Reads a host with or without a port; `all` is the whole text, for the error.
     fn parse(place: &str, all: &str) -> Result<Self, String> {
         let (host, port) = match place.rsplit_once(':') {
             Some((host, port)) => {
