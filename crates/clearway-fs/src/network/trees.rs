@@ -3,10 +3,10 @@
 //! # Model
 //! Each name at the top of the mount, with everything below it, is on one server. A new name is made
 //! at its *home*, the server with the highest hash of its log and the name, so that all mounts agree
-//! without a question, and another server takes over the names of no two others (Thaler and
-//! Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", 1998). A rename keeps an entry on
-//! its server, and a mount may have been made with fewer servers: so a name that its home does not
-//! have is looked up on the others.
+//! without a question, and one more server takes over only the names that it becomes the home of
+//! (rendezvous hashing: Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", 1998). A rename keeps an entry on its
+//! server, and an earlier mount may have had fewer servers: so a name that its home does not have is
+//! looked up on the others.
 //!
 //! The number of an inode has the place of its server in the highest byte. The mounted directory is
 //! one inode for all servers.
@@ -17,7 +17,7 @@ use clearway_proto::base::{Class, xxh3};
 use clearway_proto::staging::InodeId;
 use rustix::io::Errno;
 
-use super::client::RemoteFiles;
+use super::client::{RemoteAnswer, RemoteFiles};
 use super::request::{
     FileRequest, FileResponse, RequestPlace, RespondedAttributes, RespondedSpace,
 };
@@ -29,7 +29,7 @@ pub(super) const SERVERS_MAX: usize = 64;
 const PLACE_SHIFT: u32 = 56;
 const INODE_MASK: u64 = (1 << PLACE_SHIFT) - 1;
 /// The class of requests about names.
-pub(crate) const NAMES: Class = Class::BestEffort;
+const NAMES: Class = Class::BestEffort;
 
 /// What a server answered: the response is no error of the system.
 pub(crate) type TreeResponse = Result<FileResponse, Errno>;
@@ -70,26 +70,21 @@ impl ServedTree {
         self: &Arc<Self>,
         answer: Box<dyn FnOnce(Result<RespondedAttributes, Errno>) + Send>,
     ) {
-        let tree = Arc::clone(self);
-        let returned = Box::new(move |found: Result<(FileResponse, Vec<u8>), Errno>| {
-            let found = match found.and_then(|(response, _)| response.outcome()) {
-                Ok(FileResponse::Attributes(found)) => Ok(found),
-                Ok(_) => Err(Errno::IO),
-                Err(why) => Err(why),
-            };
+        let returned: TreeAnswer = Box::new(move |tree, found| {
             let mut last = tree.root_attributes.lock().unwrap_or_else(PoisonError::into_inner);
             let found = match found {
-                Ok(found) => {
+                Ok(FileResponse::Attributes(found)) => {
                     *last = found;
                     Ok(found)
                 }
+                Ok(_) => Err(Errno::IO),
                 Err(Errno::NOTCONN) => Ok(*last),
                 Err(why) => Err(why),
             };
             drop(last);
             answer(found);
         });
-        self.files.probe(NAMES, &FileRequest::Attributes { inode: self.root.0 }, returned);
+        self.probe(&FileRequest::Attributes { inode: self.root.0 }, returned);
     }
 
     /// Returns the number by which the kernel knows an inode of this server. The numbers of the
@@ -122,11 +117,19 @@ impl ServedTree {
 
     /// Asks the server about names.
     pub(crate) fn request(self: &Arc<Self>, request: &FileRequest, answer: TreeAnswer) {
+        self.files.request(NAMES, request, 0, self.returning(answer));
+    }
+
+    /// Asks without waiting for a server that is away: the answer is [`Errno::NOTCONN`] then.
+    fn probe(self: &Arc<Self>, request: &FileRequest, answer: TreeAnswer) {
+        self.files.probe(NAMES, request, self.returning(answer));
+    }
+
+    fn returning(self: &Arc<Self>, answer: TreeAnswer) -> RemoteAnswer {
         let tree = Arc::clone(self);
-        let returned = Box::new(move |found: Result<(FileResponse, Vec<u8>), Errno>| {
+        Box::new(move |found| {
             answer(&tree, found.and_then(|(response, _)| response.outcome()));
-        });
-        self.files.request(NAMES, request, 0, returned);
+        })
     }
 }
 
@@ -227,15 +230,13 @@ fn sum_space(
     answer: Box<dyn FnOnce(Result<RespondedSpace, Errno>) + Send>,
 ) {
     let Some(tree) = trees.next() else { return answer(Ok(so_far)) };
-    let returned = Box::new(move |found: Result<(FileResponse, Vec<u8>), Errno>| {
-        match found.and_then(|(response, _)| response.outcome()) {
-            Ok(FileResponse::Space(space)) => sum_space(trees, so_far.plus(space), answer),
-            Err(Errno::NOTCONN) => sum_space(trees, so_far, answer),
-            Ok(_) => answer(Err(Errno::IO)),
-            Err(why) => answer(Err(why)),
-        }
+    let returned: TreeAnswer = Box::new(move |_, found| match found {
+        Ok(FileResponse::Space(space)) => sum_space(trees, so_far.plus(space), answer),
+        Err(Errno::NOTCONN) => sum_space(trees, so_far, answer),
+        Ok(_) => answer(Err(Errno::IO)),
+        Err(why) => answer(Err(why)),
     });
-    tree.files.probe(NAMES, &FileRequest::Space, returned);
+    tree.probe(&FileRequest::Space, returned);
 }
 
 /// Makes a request of one server after the other, until one does not answer that it has no such name.

@@ -40,6 +40,8 @@ pub(super) const PROTOCOL: HandshakeLabels =
 pub(super) const OPEN_SECRET: &[u8] = b"clearway: a coordinator without a key";
 /// How long the coordinator may take to answer a call.
 const CALL: Duration = Duration::from_secs(1);
+/// How long a sender waits for its first grant before it begins with the floor.
+const FIRST_ANSWER: Duration = Duration::from_millis(500);
 /// Between two calls.
 const CALL_AGAIN: Duration = Duration::from_millis(250);
 /// How often a member looks at its demand.
@@ -211,8 +213,12 @@ impl BudgetClient {
         self.shared.changed.notify_all();
     }
 
-    /// Waits for the first answer, or for the sentence that there is none.
-    pub(crate) fn wait(&self, most: Duration) {
+    /// Waits for the first answer, or for the sentence that there is none, for half a second at most.
+    pub(crate) fn wait(&self) {
+        self.wait_for(FIRST_ANSWER);
+    }
+
+    fn wait_for(&self, most: Duration) {
         let is_new = |state: &mut ClientState| state.standing == BudgetStanding::New;
         let state = self.shared.lock();
         drop(self.shared.changed.wait_timeout_while(state, most, is_new));
@@ -456,7 +462,7 @@ mod tests {
         // Nobody listens at a port that was just closed.
         let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr();
         let (client, said) = join(self::terms(Class::Bulk, port.expect("bound").port()));
-        client.wait(PATIENCE);
+        client.wait_for(PATIENCE);
         assert_eq!(client.take(), budget_floor(BUDGET));
         let sentence = said.recv_timeout(PATIENCE).expect("a sentence");
         assert!(sentence.contains("does not answer (Connection refused"), "{sentence}");

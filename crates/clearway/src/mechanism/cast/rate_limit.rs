@@ -5,15 +5,11 @@
 //! the last four half seconds, as its receivers or its disk allow no more, demands a third more than
 //! the most of them: others use the rest. A pause of one half second changes nothing.
 
-use std::time::Duration;
-
 use clearway_proto::base::{BitsPerSec, LocalNs, Nanos};
 
 use super::rate_share::RateShare;
 use crate::policy::BudgetClient;
 
-/// How long a cast waits for its part before it begins with the floor.
-const FIRST_GRANT: Duration = Duration::from_millis(500);
 /// How long it is measured what a cast uses.
 const MEASURED_FOR: Nanos = Nanos::from_millis(500);
 /// How many such times a demand is from.
@@ -78,7 +74,7 @@ impl<'b> RateLimit<'b> {
         let last = share.as_ref().map(RateShare::part);
         if let Some(budget) = budget {
             budget.set_demand(last.unwrap_or(MOST));
-            budget.wait(FIRST_GRANT);
+            budget.wait();
         }
         Self { share, budget, last, used: UsedRate::default() }
     }

@@ -1,16 +1,12 @@
 //! The rate of a drain as a part of the site's budget for its class.
 
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use clearway_fs::store::DrainAllowance;
 use clearway_proto::base::BitsPerSec;
 use clearway_runtime::launch::escaped;
 
 use crate::policy::{BudgetClient, BudgetTerms};
-
-/// How long the first step waits for its part.
-const FIRST_GRANT: Duration = Duration::from_millis(500);
 
 /// Joins the budget with the first step of the drain, and demands something while there are steps.
 pub(super) struct DrainBudget {
@@ -28,7 +24,7 @@ impl DrainBudget {
             eprintln!("clearway: {}", escaped(sentence));
         });
         client.set_demand(BitsPerSec(u64::MAX));
-        client.wait(FIRST_GRANT);
+        client.wait();
         client
     }
 }
