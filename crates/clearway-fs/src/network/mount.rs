@@ -60,6 +60,17 @@ impl RemoteStatusReader {
     }
 }
 
+/// Gives up the servers of a mount from another thread.
+pub struct ServersAbandoner(ServedTrees);
+
+impl ServersAbandoner {
+    /// Fails all requests from now on, so that the mount can end; writes that the servers lack are
+    /// lost.
+    pub fn abandon(&self) {
+        self.0.all().for_each(|tree| tree.files.fail());
+    }
+}
+
 /// A server that is connected, and the thread that keeps it so.
 struct Connection {
     name: String,
@@ -171,6 +182,11 @@ impl RemoteMounted {
         RemoteStatusReader(self.trees.clone())
     }
 
+    /// Returns what gives up its servers.
+    pub fn abandoner(&self) -> ServersAbandoner {
+        ServersAbandoner(self.trees.clone())
+    }
+
     /// Takes requests until it is unmounted, and then waits until the servers have everything.
     ///
     /// # Errors
@@ -226,10 +242,14 @@ fn root_of(
         let answer = Box::new(move |found: Result<(FileResponse, Vec<u8>), Errno>| {
             let _ = sender.send(found);
         });
-        files.request(Class::BestEffort, request, 0, answer);
+        // A request would wait for a server that does not come back.
+        files.probe(Class::BestEffort, request, answer);
         let found = receiver.recv().unwrap_or(Err(Errno::IO));
         match found.and_then(|(response, _)| response.outcome()) {
             Ok(FileResponse::Attributes(found)) => Ok(found),
+            Err(Errno::NOTCONN) => Err(FsError::Refused(format!(
+                "the server {server} closed the connection; mount again when it runs"
+            ))),
             Ok(_) => Err(FsError::Refused(format!("{server} does not answer as it should"))),
             Err(why) => {
                 let why = std::io::Error::from(why);

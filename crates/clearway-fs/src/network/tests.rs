@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use super::client::{CacheState, FileAge, RemoteFiles};
 use super::connection::{ConnectError, ServerConnection, ServerConnector, keep_connected};
+use super::mount::{RemoteMountOptions, RemoteMounted, RemoteServer};
 use super::request::{FileRequest, FileResponse, RequestNode, RequestPlace, RequestedAttributes};
 use super::server::StagingServer;
 use super::{ClientName, User};
@@ -430,6 +431,36 @@ fn client__a_server_that_stays_away_for_too_long_fails_all_requests() {
     assert_eq!(other.read(found.inode, 0, 7).expect("bytes"), b"durable");
     drop((client, other));
     service.stop();
+}
+
+/// Connects once, to a server that ends before it answers.
+struct ConnectorOnce(Option<ServerConnection>);
+
+impl ServerConnector for ConnectorOnce {
+    fn connect(&mut self) -> Result<ServerConnection, ConnectError> {
+        self.0.take().ok_or_else(|| ConnectError::Later("there is no server".to_owned()))
+    }
+}
+
+#[test]
+fn mount__it_ends_with_a_server_that_is_lost_before_its_first_answer() {
+    let directory = TestDirectory::new();
+    let [wire, _server] = wire_pair();
+    let (link, other) = UnixStream::pair().expect("a pair");
+    drop(other);
+    let connection = ServerConnection { wire, link: OwnedFd::from(link), log: 1 };
+    let options = RemoteMountOptions {
+        tree: String::new(),
+        directory: directory.path().to_owned(),
+        memory: 32 << 20,
+        timeout: None,
+    };
+    let connector = Box::new(ConnectorOnce(Some(connection)));
+    let server = RemoteServer { name: "server1".to_owned(), connector };
+    let reporter: Reporter = Arc::new(|_| ());
+    let mounted = RemoteMounted::open(&options, vec![server], &reporter);
+    let why = mounted.err().expect("no mount").to_string();
+    assert!(why.contains("the server server1 closed the connection"), "{why}");
 }
 
 #[test]

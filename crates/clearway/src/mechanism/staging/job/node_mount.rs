@@ -90,14 +90,20 @@ pub(crate) fn serve(flags: &NodeMountFlags) -> Result<Exit> {
         return Ok(Exit::Failed);
     };
     let (directory, is_temporary) = (flags.directory.clone(), flags.temporary);
+    let abandoner = mounted.abandoner();
     thread::spawn(move || {
         if printed.is_ok() {
             let _ = io::copy(&mut io::stdin(), &mut io::sink());
         }
+        // The unmount writes what the kernel has, and so waits for the server, too.
+        thread::spawn(move || {
+            thread::sleep(SERVER_WAIT);
+            abandoner.abandon();
+            thread::sleep(UNMOUNT_MAX);
+            std::process::exit(Exit::Failed as i32)
+        });
         unmount_or_detach(&directory);
         remove(&directory, is_temporary);
-        thread::sleep(SERVER_WAIT);
-        std::process::exit(Exit::Failed as i32)
     });
     let outcome = mounted.run();
     remove(&flags.directory, flags.temporary);
