@@ -69,3 +69,24 @@ fn examples__a_wrong_option_or_too_large_a_table_is_one_sentence() {
         }
     }
 }
+
+#[test]
+fn puts__the_program_of_the_shared_lab_delivers_and_counts_on_near_and_far_pes() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../clearway/src/together/lab/puts.c");
+    let flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"];
+    let program = compile("oshcc", "lab-puts", &source, &flags);
+    for (variables, name) in [(&[][..], "near"), (&PAIRS_OVER_UDP[..], "far")] {
+        let counters = program.with_file_name(format!("lab-puts-{name}"));
+        let mut command = oshrun(4);
+        command.envs(variables.iter().copied()).arg(&program).arg(&counters).arg("3");
+        let output = command.output().expect("oshrun");
+        assert!(output.status.success(), "{}", said(&output));
+        for pe in 0..4 {
+            let counted = std::fs::read(counters.with_extension(pe.to_string())).expect("counted");
+            // Three rounds of two blocks of 16 KiB.
+            assert_eq!(counted, (6u64 << 14).to_ne_bytes());
+        }
+    }
+    let output = oshrun(1).arg(&program).output().expect("oshrun");
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+}

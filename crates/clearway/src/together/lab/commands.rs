@@ -30,12 +30,15 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, geteuid};
 
 use super::super::roles::{HostRoles, Transfer};
-use super::counters::ServedCounter;
+use super::counters::TransferCounter;
+use super::puts;
 
 /// Ports of metrics, on the loopback of their hosts.
 const TIMESLICES: u16 = 9464;
 const CAST: u16 = 9465;
 const CHECKPOINT: u16 = 9466;
+/// The files in which PEs count end with the number of a PE behind this name.
+const PUT_COUNTERS: &str = "put-counter";
 /// Where the staging server listens.
 const SERVER_PORT: u16 = 27183;
 /// The niceness of commands (nice(1)): the application gets processors first.
@@ -73,21 +76,10 @@ pub(super) struct LoadLine {
 }
 
 impl Transfer {
-    /// Returns the counter of what it carried; nothing where no command counts.
-    pub(super) const fn counter(self) -> Option<ServedCounter> {
-        let (port, name) = match self {
-            Self::Puts => return None,
-            Self::Timeslices => (TIMESLICES, "clearway_timeslice_landed_bytes_total"),
-            Self::Cast => (CAST, "clearway_cast_received_bytes_total"),
-            Self::Checkpoint => (CHECKPOINT, "clearway_staging_written_bytes_total"),
-        };
-        Some(ServedCounter { port, name })
-    }
-
     /// Returns the host whose command counts.
     pub(super) fn counting_host(self, roles: &HostRoles) -> Option<Rank> {
         match self {
-            Self::Puts => None,
+            Self::Puts => roles.pes.first().copied(),
             Self::Timeslices => Some(Rank(roles.inputs.start)),
             Self::Cast => roles.members.first().copied(),
             Self::Checkpoint => roles.staging.first()?.first().copied(),
@@ -134,6 +126,17 @@ impl LabCommands {
         Ok(path)
     }
 
+    /// Returns the counter of what a transfer carried.
+    pub(super) fn counter(&self, transfer: Transfer) -> TransferCounter {
+        let (port, name) = match transfer {
+            Transfer::Puts => return TransferCounter::Files(self.path(PUT_COUNTERS)),
+            Transfer::Timeslices => (TIMESLICES, "clearway_timeslice_landed_bytes_total"),
+            Transfer::Cast => (CAST, "clearway_cast_received_bytes_total"),
+            Transfer::Checkpoint => (CHECKPOINT, "clearway_staging_written_bytes_total"),
+        };
+        TransferCounter::Served { port, name }
+    }
+
     /// Starts what `transfer` needs before it loads, and returns the lines that load.
     ///
     /// # Errors
@@ -145,7 +148,7 @@ impl LabCommands {
         transfer: Transfer,
     ) -> Result<Vec<LoadLine>> {
         let lines = match transfer {
-            Transfer::Puts => Vec::new(),
+            Transfer::Puts => vec![self.puts(lab, roles)?],
             Transfer::Timeslices => vec![self.timeslices(lab, roles)?],
             Transfer::Cast => vec![self.cast(lab, roles)?],
             Transfer::Checkpoint => self.checkpoint(lab, roles)?,
@@ -187,36 +190,63 @@ impl LabCommands {
         bail!("a server on host {host} does not listen: {last}")
     }
 
-    /// Prepares timeslice building. The script `bin/ssh` enters the network namespace of a host instead
-    /// of connecting to it.
-    fn timeslices(&mut self, lab: &Lab, roles: &HostRoles) -> Result<LoadLine> {
-        let ranks = || (roles.inputs.start..roles.builders.end).map(Rank);
+    /// Makes what a launcher on the first of `ranks` needs to start processes on all of them: a script
+    /// `ssh` that enters the network namespace of a host instead of connecting to it, and a list of
+    /// hosts. Returns a directory for PATH, and the list, both as words for a shell.
+    fn reach(&mut self, lab: &Lab, name: &str, ranks: &[Rank]) -> Result<[String; 2]> {
         let (mut cases, mut hosts) = (String::new(), String::new());
-        for rank in ranks() {
-            let name = host_name(lab, rank)?;
+        for rank in ranks {
+            let host = host_name(lab, *rank)?;
             let mut holder = Command::new("sleep");
             holder.arg("infinity");
-            let process = self.start(lab, rank, &holder)?.id();
-            cases += &format!("{name}) process={process};;\n");
-            hosts += &format!("{name}\n");
+            let process = self.start(lab, *rank, &holder)?.id();
+            cases += &format!("{host}) process={process};;\n");
+            hosts += &format!("{host}\n");
         }
-        let coordinator = Rank(roles.inputs.start);
-        let address = address(lab, coordinator)?;
+        let coordinator = address(lab, *ranks.first().context("a job without hosts")?)?;
         // Virtual hosts have the machine's name, which leads nowhere in their network.
         let script = format!(
             "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\ncase $1 in\n{cases}esac\n\
-             line=$(printf %s \"$2\" | sed \"s/CLEARWAY_MEET='[^:']*:/CLEARWAY_MEET='{address}:/\")\n\
+             line=$(printf %s \"$2\" | sed \"s/CLEARWAY_MEET='[^:']*:/CLEARWAY_MEET='{coordinator}:/\")\n\
              exec nsenter --net=/proc/$process/ns/net /bin/sh -c \"$line\"\n"
         );
-        self.make("bin")?;
-        self.write("bin/ssh", script.as_bytes(), 0o700)?;
-        self.write("hosts", hosts.as_bytes(), 0o600)?;
-        let [bin, hosts, out] = ["bin", "hosts", "timeslices"].map(|name| quoted(&self.path(name)));
+        self.make(name)?;
+        let [ssh, list] = ["ssh", "hosts"].map(|file| format!("{name}/{file}"));
+        self.write(&ssh, script.as_bytes(), 0o700)?;
+        self.write(&list, hosts.as_bytes(), 0o600)?;
+        Ok([name, &list].map(|name| quoted(&self.path(name))))
+    }
+
+    /// Compiles the OpenSHMEM program.
+    fn puts(&mut self, lab: &Lab, roles: &HostRoles) -> Result<LoadLine> {
+        let tools = puts::tools().map_err(anyhow::Error::msg)?;
+        self.write("puts.c", puts::SOURCE.as_bytes(), 0o600)?;
+        let [source, program, counters] =
+            ["puts.c", "puts", PUT_COUNTERS].map(|name| self.path(name));
+        tools.compile(&source, &program)?;
+        let [bin, hosts] = self.reach(lab, "reach-puts", &roles.pes)?;
+        let line = format!(
+            "PATH={bin}:$PATH SHMEM_CLASS={} exec nice -n {NICE} {} --launcher here --hostfile {hosts} {} {}",
+            puts::CLASS,
+            quoted(&tools.oshrun),
+            quoted(&program),
+            quoted(&counters)
+        );
+        let first = *roles.pes.first().context("puts without PEs")?;
+        Ok(LoadLine { transfer: Transfer::Puts, line, hosts: vec![first] })
+    }
+
+    /// Prepares timeslice building.
+    fn timeslices(&mut self, lab: &Lab, roles: &HostRoles) -> Result<LoadLine> {
+        let ranks: Vec<Rank> = (roles.inputs.start..roles.builders.end).map(Rank).collect();
+        let [bin, hosts] = self.reach(lab, "reach-timeslices", &ranks)?;
+        let out = quoted(&self.path("timeslices"));
         let line = format!(
             "PATH={bin}:$PATH exec nice -n {NICE} {} timeslice build --hostfile {hosts} --timeslices 100000000 --contribution 16KiB \
              --ring 512KiB --insecure --wire udp --metrics 127.0.0.1:{TIMESLICES} --out {out} --overwrite",
             quoted(&self.program)
         );
+        let coordinator = Rank(roles.inputs.start);
         Ok(LoadLine { transfer: Transfer::Timeslices, line, hosts: vec![coordinator] })
     }
 

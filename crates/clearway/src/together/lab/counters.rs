@@ -4,8 +4,10 @@
 //! A thread inside each host reads the counters of its link and the metrics of the commands there, ten
 //! times a second. Increments are spread evenly over the time between two readings.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -23,13 +25,28 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 /// The longest answer that is read.
 const ANSWER_MAX: u64 = 1 << 20;
 
-/// A counter that a command of a host serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ServedCounter {
-    /// The port of its metrics.
-    pub(super) port: u16,
-    /// Its name; those that differ in labels are added.
-    pub(super) name: &'static str,
+/// A counter of what a transfer carried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TransferCounter {
+    /// A command of a host serves it.
+    Served {
+        /// The port of its metrics.
+        port: u16,
+        /// Its name; those that differ in labels are added.
+        name: &'static str,
+    },
+    /// Processes write theirs into files, as 8 bytes; the names continue this path with a dot.
+    Files(PathBuf),
+}
+
+impl TransferCounter {
+    /// Returns its value now; nothing where nobody counts.
+    fn read(&self) -> Option<u64> {
+        match self {
+            Self::Served { port, name } => scrape(*port, name),
+            Self::Files(path) => sum_of_files(path),
+        }
+    }
 }
 
 /// Counters of a host at one moment.
@@ -38,7 +55,7 @@ pub(super) struct HostReading {
     pub(super) at: LocalNs,
     /// Bytes that its link received and sent.
     pub(super) link: [u64; 2],
-    /// By the place of the counter; nothing where no command answers.
+    /// By the place of the counter; nothing where nobody counts.
     pub(super) served: Vec<Option<u64>>,
 }
 
@@ -50,7 +67,7 @@ pub(super) struct HostReader {
 
 impl HostReader {
     /// Starts to read the counters of `host`, those of `served` too.
-    pub(super) fn new(lab: &Lab, host: Rank, served: Vec<ServedCounter>) -> Result<Self> {
+    pub(super) fn new(lab: &Lab, host: Rank, served: Vec<TransferCounter>) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let ended = stop.clone();
         // A thread stays in the network of the thread that starts it.
@@ -75,12 +92,12 @@ impl Drop for HostReader {
     }
 }
 
-fn read_until(stop: &AtomicBool, served: &[ServedCounter]) -> Vec<HostReading> {
+fn read_until(stop: &AtomicBool, served: &[TransferCounter]) -> Vec<HostReading> {
     let mut readings = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let link = link_bytes().unwrap_or_default();
         let at = clock::now();
-        let served = served.iter().map(|counter| scrape(*counter)).collect();
+        let served = served.iter().map(TransferCounter::read).collect();
         readings.push(HostReading { at, link, served });
         thread::sleep(INTERVAL);
     }
@@ -90,16 +107,16 @@ fn read_until(stop: &AtomicBool, served: &[ServedCounter]) -> Vec<HostReading> {
 /// Returns the bytes that eth0 of this thread's host received and sent. proc_pid_net(5): the first and
 /// the ninth number of a line.
 fn link_bytes() -> Option<[u64; 2]> {
-    let text = std::fs::read_to_string("/proc/thread-self/net/dev").ok()?;
+    let text = fs::read_to_string("/proc/thread-self/net/dev").ok()?;
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix("eth0:"))?;
     let mut numbers = line.split_whitespace().map(str::parse);
     let received = numbers.next()?.ok()?;
     Some([received, numbers.nth(7)?.ok()?])
 }
 
-/// Returns the sum of all values of `counter` now.
-fn scrape(counter: ServedCounter) -> Option<u64> {
-    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, counter.port);
+/// Returns the sum of all values called `name` that a command serves at `port`.
+fn scrape(port: u16, name: &str) -> Option<u64> {
+    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
     let mut stream = TcpStream::connect_timeout(&address.into(), TIMEOUT).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     stream.set_write_timeout(Some(TIMEOUT)).ok()?;
@@ -107,7 +124,19 @@ fn scrape(counter: ServedCounter) -> Option<u64> {
     let mut text = String::new();
     // A command that is ended in the middle leaves a part of its answer.
     let _ = stream.take(ANSWER_MAX).read_to_string(&mut text);
-    sum_of(&text, counter.name)
+    sum_of(&text, name)
+}
+
+/// Returns the sum of the counters in the files whose names continue `path` with a dot.
+fn sum_of_files(path: &Path) -> Option<u64> {
+    let begins = path.file_name()?.as_encoded_bytes();
+    let values = fs::read_dir(path.parent()?).ok()?.flatten().filter_map(|entry| {
+        let name = entry.file_name();
+        let rest = name.as_encoded_bytes().strip_prefix(begins)?;
+        let bytes = rest.starts_with(b".").then(|| fs::read(entry.path()).ok()).flatten()?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    });
+    values.reduce(u64::saturating_add)
 }
 
 /// Returns the sum of the values called `name` in the metrics `text`; nothing where there is none.
@@ -155,6 +184,24 @@ mod tests {
         assert_eq!(sum_of(text, "bytes_total"), Some(12));
         assert_eq!(sum_of(text, "plain"), Some(4));
         assert_eq!((sum_of(text, "absent"), sum_of("", "plain")), (None, None));
+    }
+
+    #[test]
+    fn sum_of_files__adds_whole_counters_of_its_name() {
+        let directory =
+            std::env::temp_dir().join(format!("clearway-counters-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        let write = |name: &str, bytes: &[u8]| {
+            fs::write(directory.join(name), bytes).expect("written");
+        };
+        let path = directory.join("counter");
+        assert_eq!(sum_of_files(&path), None);
+        write("counter.0", &5u64.to_ne_bytes());
+        write("counter.11", &7u64.to_ne_bytes());
+        write("counter.2", b"half");
+        write("counters", &100u64.to_ne_bytes());
+        assert_eq!(sum_of_files(&path), Some(12));
+        fs::remove_dir_all(directory).expect("removed");
     }
 
     #[test]

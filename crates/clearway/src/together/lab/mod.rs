@@ -2,15 +2,13 @@
 //!
 //! # Model
 //! The application is the congestion test's rank on each host. Transfers are commands: `clearway
-//! timeslice build`, `clearway cast` and `dd` into `clearway mount` of a `clearway stage serve`, each
-//! started when transfers begin and ended with them. What they carry is read from their metrics, what
-//! links carry from their hosts.
-//!
-//! # Not here
-//! The OpenSHMEM program: it needs a C compiler and the library.
+//! timeslice build`, `clearway cast`, `dd` into `clearway mount` of a `clearway stage serve`, and a C
+//! program under `oshrun`, each started when transfers begin and ended with them. What they carry is
+//! read from their metrics, or the files of the C program; what links carry from their hosts.
 
 mod commands;
 mod counters;
+mod puts;
 
 use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
@@ -33,9 +31,12 @@ use crate::run::task::RankWait;
 
 /// Returns the transfers that this machine can run in a lab, and why it cannot run the others.
 pub(super) fn transfers() -> (Vec<Transfer>, Vec<String>) {
-    let mut left_out =
-        vec!["the lab runs no OpenSHMEM program: puts were left out; --on sim has them".to_owned()];
-    let mut transfers = vec![Transfer::Timeslices, Transfer::Cast];
+    let (mut transfers, mut left_out) = (Vec::new(), Vec::new());
+    match puts::tools() {
+        Ok(_) => transfers.push(Transfer::Puts),
+        Err(why) => left_out.push(format!("the puts of an OpenSHMEM program were left out: {why}")),
+    }
+    transfers.extend([Transfer::Timeslices, Transfer::Cast]);
     match mount_refusal() {
         None => transfers.push(Transfer::Checkpoint),
         Some(why) => left_out.push(format!("the checkpoint was left out: {why}")),
@@ -94,7 +95,7 @@ pub(super) fn run(
     let mut readers = Vec::new();
     for host in (0..hosts).map(Rank) {
         let here = |transfer: &&Transfer| transfer.counting_host(&roles) == Some(host);
-        let served = chosen.iter().filter(here).filter_map(|transfer| transfer.counter());
+        let served = chosen.iter().filter(here).map(|transfer| commands.counter(*transfer));
         readers.push(HostReader::new(lab, host, served.collect())?);
     }
     let mut timed = Vec::new();
