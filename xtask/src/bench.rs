@@ -15,7 +15,8 @@
 //! simulators (module `fabric`). `cargo xtask bench staging`: a mounted log beside a file system that
 //! does nothing (module `staging`). `cargo xtask bench scavenger`: the class scavenger alone, beside
 //! TCP, and beside itself (module `scavenger`). `cargo xtask bench budget`: what hosts that join and
-//! leave send together of a class with a budget (module `budget`).
+//! leave send together of a class with a budget (module `budget`). `cargo xtask bench checkpoint`: the
+//! latency of an MPI program beside checkpoints (module `checkpoint`).
 //!
 //! # Model
 //! Two network namespaces joined by a veth pair, with or without root. Each round runs every
@@ -28,6 +29,7 @@
 
 mod afterwards;
 mod budget;
+mod checkpoint;
 mod contestant;
 mod crowd;
 mod fabric;
@@ -79,7 +81,7 @@ struct BenchArguments {
 
 /// Runs `bench
 /// wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric|staging|scavenger [--rounds
-/// N] [--json]`, or `budget [--program PATH]`, and for `shmem` `--far [--peer DIR]`.
+/// N] [--json]`, `budget [--program PATH]`, or `checkpoint [--rounds N] [--program PATH]`, and for `shmem` `--far [--peer DIR]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
@@ -103,8 +105,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("staging") => staging::run(&parse("staging", rest)?),
         Some("scavenger") => scavenger::run(&parse("scavenger", rest)?),
         Some("budget") => budget::run(rest),
+        Some("checkpoint") => checkpoint::run(rest),
         _ => bail!(
-            "usage: cargo xtask bench wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric|staging|scavenger [--rounds N] [--json]; budget [--program PATH]; shmem: [--far [--peer DIR]]"
+            "usage: cargo xtask bench wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric|staging|scavenger [--rounds N] [--json]; budget [--program PATH]; checkpoint [--rounds N] [--program PATH]; shmem: [--far [--peer DIR]]"
         ),
     }
 }

@@ -105,7 +105,7 @@ impl BytesIn {
 }
 
 /// Returns the bytes that an interface received, from its line of `/proc/net/dev`.
-fn received(line: &str) -> Option<f64> {
+pub(super) fn received(line: &str) -> Option<f64> {
     let (name, figures) = line.split_once(':')?;
     let bytes = figures.split_ascii_whitespace().next()?.parse().ok()?;
     (name.trim() != "lo").then_some(bytes)
@@ -171,7 +171,7 @@ impl BudgetRun {
         let directory =
             std::env::temp_dir().join(format!("clearway-budget-{}", std::process::id()));
         std::fs::create_dir_all(directory.join("into"))?;
-        let lab = Hosts::up(program.clone(), RECEIVER + 1, LINK, 1)?;
+        let lab = Hosts::up(program.clone(), RECEIVER + 1, LINK, "fifo", 1)?;
         let policy = format!(
             "coordinator = \"{}:{COORDINATOR_PORT}\"\nkey = \"{}\"\n[budget]\nbulk = \"{BUDGET}\"\n\
              [[rule]]\nprogram = \"cast\"\nclass = \"bulk\"\n",
@@ -254,7 +254,7 @@ impl BudgetRun {
 }
 
 /// Writes a key that only this user reads.
-fn private(path: &Path) -> Result<()> {
+pub(super) fn private(path: &Path) -> Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(path)?;
     Ok(file.write_all(b"a key of more than sixteen bytes")?)

@@ -19,9 +19,15 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// Creates a lab of this many hosts with links of `rate`, whose packets may be of up to
-    /// `frames` frames, by the program at this path.
-    pub(super) fn up(program: PathBuf, hosts: usize, rate: &str, frames: u32) -> Result<Self> {
+    /// Creates a lab of this many hosts with links of `rate` and queues of `queue`, whose packets may
+    /// be of up to `frames` frames, by the program at this path.
+    pub(super) fn up(
+        program: PathBuf,
+        hosts: usize,
+        rate: &str,
+        queue: &str,
+        frames: u32,
+    ) -> Result<Self> {
         let name = format!(
             "bench-{frames}-{}-{}",
             rate.to_lowercase().replace('/', ""),
@@ -31,9 +37,8 @@ impl Hosts {
         let down = Afterwards::run(&program, &["lab", "down", "--name", &name])?;
         let mut lab = Self { program, name, addresses: Vec::new(), _down: down };
         let (count, frames) = (hosts.to_string(), frames.to_string());
-        let up = [
-            "lab", "up", "--name", &lab.name, "--hosts", &count, "--rate", rate, "--queue", "fifo",
-        ];
+        let up =
+            ["lab", "up", "--name", &lab.name, "--hosts", &count, "--rate", rate, "--queue", queue];
         let mut command = Command::new(&lab.program);
         command.args(up).args(["--offload", &frames, "--skip-self-test"]);
         let output = command.output().context("clearway lab up")?;

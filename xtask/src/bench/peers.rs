@@ -135,7 +135,7 @@ impl PeersContest {
     fn open(program: PathBuf) -> Result<Self> {
         let room = MemoryDirectory::make()?;
         let up = |(rate, frames)| {
-            let lab = Hosts::up(program.clone(), HOSTS, rate, frames)?;
+            let lab = Hosts::up(program.clone(), HOSTS, rate, "fifo", frames)?;
             let agent = lab.agent(&room.path)?;
             anyhow::Ok((lab, agent))
         };

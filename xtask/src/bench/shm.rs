@@ -142,7 +142,12 @@ fn run_mpi(program: &Path) -> Result<String> {
 }
 
 pub(super) fn stdout_text(output: Output) -> Result<String> {
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    ensure!(
+        output.status.success(),
+        "{}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

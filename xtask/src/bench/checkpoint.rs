@@ -1,0 +1,255 @@
+//! `cargo xtask bench checkpoint`: the latency of an unmodified MPI program beside checkpoints that `dd`
+//! writes through mounts of a staging server, with and without classes.
+//!
+//! # Model
+//! ```text
+//!   h0  rank 0 of the MPI program, `clearway stage serve`
+//!   h1  rank 1
+//!   h2  `dd oflag=direct` into `clearway mount`
+//!   h3  the same
+//! ```
+//! All writes and half of each ping cross the link to h0. Each case has a lab of its own: the program
+//! runs beside the idle server, then beside `dd`. Rounds take the cases in turns. Ranks wait for messages
+//! without sleeping, each on a processor; staging shares these and has the lowest priority.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::hosts::Hosts;
+use super::mpi::MPICH;
+use super::pair::value_of;
+use super::shm::stdout_text;
+use super::{ROUNDS, build_program, load, spread};
+
+const PING: &str = include_str!("ping_peer.c");
+/// The rate of each host's link, and the same in bit/s.
+const RATE: &str = "200Mb/s";
+const RATE_BITS: f64 = 200e6;
+const SERVER_PORT: u16 = 7_300;
+/// How long the program pings.
+const PINGS_S: &str = "5";
+/// From the beginning of `dd` to that of the program: longer than a server's pace takes to settle.
+const SETTLE: Duration = Duration::from_secs(4);
+/// How long a server may take to listen.
+const TIMEOUT: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Hosts that write.
+const WRITERS: [usize; 2] = [2, 3];
+
+/// A queue, how the server serves, and the ratio of p99 that is wanted.
+struct CheckpointCase {
+    name: &'static str,
+    queue: &'static str,
+    flags: &'static [&'static str],
+    aim: &'static str,
+}
+
+const CASES: [CheckpointCase; 3] = [
+    CheckpointCase {
+        name: "one FIFO, bulk",
+        queue: "fifo",
+        flags: &["--class", "bulk"],
+        aim: ">= 5",
+    },
+    CheckpointCase {
+        name: "one FIFO, scavenger that yields",
+        queue: "fifo",
+        flags: &["--class", "scavenger", "--yield", RATE],
+        aim: "<= 3",
+    },
+    CheckpointCase {
+        name: "strict queues, bulk",
+        queue: "strict",
+        flags: &["--class", "bulk"],
+        aim: "<= 1.2",
+    },
+];
+
+/// What a round says of a case.
+struct CheckpointFigures {
+    quiet_us: f64,
+    beside_us: f64,
+    /// What came in at h0 of what its link carries.
+    of_link: f64,
+}
+
+/// Runs the bench.
+pub(super) fn run(arguments: &[String]) -> Result<ExitCode> {
+    let (mut rounds, mut program) = (ROUNDS, None);
+    let mut words = arguments.iter().map(String::as_str);
+    while let Some(flag) = words.next() {
+        match (flag, words.next()) {
+            ("--rounds", Some(count)) => rounds = count.parse().context("--rounds")?,
+            ("--program", Some(path)) => program = Some(PathBuf::from(path).canonicalize()?),
+            _ => bail!("usage: cargo xtask bench checkpoint [--rounds N] [--program PATH]"),
+        }
+    }
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("skipped: bench checkpoint needs /dev/fuse");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let directory =
+        std::env::temp_dir().join(format!("clearway-checkpoint-{}", std::process::id()));
+    let Some(ping) = MPICH.compile(&directory, "ping_peer", PING) else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let program = program.map_or_else(build_program, Ok)?;
+    println!("{RATE}, {rounds} rounds, load {} before", load());
+    let mut figures: Vec<Vec<CheckpointFigures>> = CASES.iter().map(|_| Vec::new()).collect();
+    for round in 0..rounds {
+        for (case, figures) in CASES.iter().zip(&mut figures) {
+            let place = directory.join(format!("{round}-{}", figures.len()));
+            match measure(&program, &ping, case, &place) {
+                Ok(seen) => figures.push(seen),
+                Err(error) => eprintln!("skipped: {} in round {round}: {error:#}", case.name),
+            }
+            let _ = fs::remove_dir_all(&place);
+        }
+    }
+    let _ = fs::remove_dir_all(&directory);
+    println!("load {} after; median (least to greatest)\n", load());
+    println!("  p99 beside / quiet                quiet, us   of the link   aim");
+    for (case, figures) in CASES.iter().zip(&figures) {
+        let column = |of: fn(&CheckpointFigures) -> f64| {
+            spread(&figures.iter().map(of).collect::<Vec<_>>()).unwrap_or((
+                f64::NAN,
+                f64::NAN,
+                f64::NAN,
+            ))
+        };
+        let (ratio, least, greatest) = column(|it| it.beside_us / it.quiet_us);
+        let (quiet, _, _) = column(|it| it.quiet_us);
+        let (of_link, _, _) = column(|it| it.of_link);
+        println!(
+            "  {:<32} {ratio:.2} ({least:.2} to {greatest:.2})   {quiet:.0}   {of_link:.2}   {}",
+            case.name, case.aim
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A server and its mounts in a lab, which end with this value: mounts first.
+struct Staging<'a> {
+    lab: &'a Hosts,
+    program: &'a Path,
+    server: Child,
+    writers: Vec<Child>,
+    mounts: Vec<PathBuf>,
+}
+
+impl Drop for Staging<'_> {
+    fn drop(&mut self) {
+        self.stop_writers();
+        for mount in &self.mounts {
+            let _ = Command::new(self.program).arg("umount").arg(mount).status();
+        }
+        let _ = Command::new("kill").arg(self.server.id().to_string()).status();
+        let _ = self.server.wait();
+    }
+}
+
+impl<'a> Staging<'a> {
+    fn up(lab: &'a Hosts, program: &'a Path, case: &CheckpointCase, place: &Path) -> Result<Self> {
+        for name in ["log", "store"] {
+            fs::create_dir_all(place.join(name))?;
+        }
+        let key = place.join("key");
+        super::budget::private(&key)?;
+        let address = format!("{}:{SERVER_PORT}", lab.addresses[0]);
+        let errors = place.join("server");
+        let mut command = quiet(lab.on(0, "nice"), &errors)?;
+        command.args(["-n", "19"]).arg(program).args(["stage", "serve", "--listen", &address]);
+        command.args(["--size", "512MiB"]).args(case.flags).arg("--key").arg(&key);
+        command.arg("--data").arg(place.join("log")).arg("--backing").arg(place.join("store"));
+        let server = command.spawn().context("a server")?;
+        let mut staging = Self { lab, program, server, writers: Vec::new(), mounts: Vec::new() };
+        let until = Instant::now() + TIMEOUT;
+        while !fs::read_to_string(&errors)?.contains(" at ") {
+            ensure!(Instant::now() < until, "the server does not listen");
+            thread::sleep(LOOK_EVERY);
+        }
+        for host in WRITERS {
+            let mount = place.join(format!("mount{host}"));
+            fs::create_dir_all(&mount)?;
+            let mut command = quiet(lab.on(host, "nice"), &place.join(format!("errors{host}")))?;
+            command.args(["-n", "19"]).arg(program).args(["mount", &address]).arg(&mount);
+            ensure!(command.arg("--key").arg(&key).status()?.success(), "no mount on h{host}");
+            staging.mounts.push(mount);
+        }
+        Ok(staging)
+    }
+
+    fn start_writers(&mut self) -> Result<()> {
+        for (host, mount) in WRITERS.into_iter().zip(&self.mounts) {
+            let script = format!(
+                "n=0; while nice -n 19 dd if=/dev/zero of={}/part.$n bs=1M count=4 oflag=direct \
+                 2>/dev/null; do n=$(( (n + 1) % 8 )); done",
+                mount.display()
+            );
+            let mut command = self.lab.on(host, "sh");
+            command.args(["-c", &script]).stdin(Stdio::null());
+            self.writers.push(command.spawn().context("a writer")?);
+        }
+        Ok(())
+    }
+
+    fn stop_writers(&mut self) {
+        for mut writer in self.writers.drain(..) {
+            let _ = writer.kill();
+            let _ = writer.wait();
+        }
+    }
+}
+
+/// Gives a command no input, and a file for what it says.
+fn quiet(mut command: Command, errors: &Path) -> Result<Command> {
+    let file = fs::File::create(errors)?;
+    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+    Ok(command)
+}
+
+fn measure(
+    program: &Path,
+    ping: &Path,
+    case: &CheckpointCase,
+    place: &Path,
+) -> Result<CheckpointFigures> {
+    let lab = Hosts::up(program.to_owned(), 4, RATE, case.queue, 1)?;
+    let mut staging = Staging::up(&lab, program, case, place)?;
+    let agent = lab.agent(place)?;
+    let quiet_us = p99(&lab, &agent, ping)?;
+    staging.start_writers()?;
+    thread::sleep(SETTLE);
+    let before = (received(&lab)?, Instant::now());
+    let beside_us = p99(&lab, &agent, ping)?;
+    let bytes = received(&lab)? - before.0;
+    let of_link = bytes * 8.0 / (RATE_BITS * before.1.elapsed().as_secs_f64());
+    Ok(CheckpointFigures { quiet_us, beside_us, of_link })
+}
+
+/// Runs the MPI program on h0 and h1; returns the p99 of its round trips in us.
+fn p99(lab: &Hosts, agent: &Path, ping: &Path) -> Result<f64> {
+    let hosts = lab.addresses[..2].join(",");
+    let mut command = lab.on(0, "nice");
+    command
+        .args(["-n", "-15", "timeout", "60", MPICH.launcher, "-launcher", "ssh", "-launcher-exec"])
+        .arg(agent);
+    command.args(["-localhost", &lab.addresses[0], "-hosts", &hosts, "-ppn", "1", "-n", "2"]);
+    // Else shared memory is found, whose names are those of the whole machine.
+    command.args(["-genv", "UCX_TLS", "tcp", "-genv", "MPIR_CVAR_NOLOCAL", "1"]);
+    command.arg(ping).arg(PINGS_S).stdin(Stdio::null());
+    let text = stdout_text(command.output().context(MPICH.launcher)?)?;
+    value_of(&text, "p99_us").with_context(|| format!("the MPI program said {text:?}"))
+}
+
+/// Returns the bytes that h0 has received.
+fn received(lab: &Hosts) -> Result<f64> {
+    let output = lab.on(0, "cat").arg("/proc/self/net/dev").output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(text.lines().filter_map(super::budget::received).sum())
+}
