@@ -16,7 +16,8 @@
 //! does nothing (module `staging`). `cargo xtask bench scavenger`: the class scavenger alone, beside
 //! TCP, and beside itself (module `scavenger`). `cargo xtask bench budget`: what hosts that join and
 //! leave send together of a class with a budget (module `budget`). `cargo xtask bench checkpoint`: the
-//! latency of an MPI program beside checkpoints (module `checkpoint`).
+//! latency of an MPI program beside checkpoints (module `checkpoint`). `cargo xtask
+//! bench sustained`: a long write through a mount beside the parts of its way (module `sustained`).
 //!
 //! # Model
 //! Two network namespaces joined by a veth pair, with or without root. Each round runs every
@@ -51,6 +52,7 @@ mod shmem_far;
 mod shmem_rate;
 mod staging;
 mod start;
+mod sustained;
 mod timeslice;
 
 use std::collections::BTreeMap;
@@ -81,7 +83,8 @@ struct BenchArguments {
 
 /// Runs `bench
 /// wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric|staging|scavenger [--rounds
-/// N] [--json]`, `budget [--program PATH]`, or `checkpoint [--rounds N] [--program PATH]`, and for `shmem` `--far [--peer DIR]`.
+/// N] [--json]`, `budget [--program PATH]`, or
+/// `checkpoint|sustained [--rounds N] [--program PATH]`, and for `shmem` `--far [--peer DIR]`.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let rest = arguments.get(1..).unwrap_or_default();
     match arguments.first().map(String::as_str) {
@@ -106,8 +109,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
         Some("scavenger") => scavenger::run(&parse("scavenger", rest)?),
         Some("budget") => budget::run(rest),
         Some("checkpoint") => checkpoint::run(rest),
+        Some("sustained") => sustained::run(rest),
         _ => bail!(
-            "usage: cargo xtask bench wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric|staging|scavenger [--rounds N] [--json]; budget [--program PATH]; checkpoint [--rounds N] [--program PATH]; shmem: [--far [--peer DIR]]"
+            "usage: cargo xtask bench wire|sealed|ofi|shm|shmem|crowd|start|reliable|rails|faults|peers|timeslice|put|fabric|staging|scavenger [--rounds N] [--json]; budget [--program PATH]; checkpoint|sustained [--rounds N] [--program PATH]; shmem: [--far [--peer DIR]]"
         ),
     }
 }

@@ -4,8 +4,8 @@
 //! figure is a line of a name and a value: MiB/s, microseconds, or operations a second.
 //!
 //! # Model
-//! The *null* server answers with the same library, flags and threads as the mount, and forgets what it
-//! is given: what it reaches is the most that any file system on this library could. The memory of the
+//! What the *null* server (module `null`) reaches is the most that any file system on this library
+//! could. The memory of the
 //! mount has room for all that is written. Its drain runs as for any user, but files that are removed
 //! within a second are not copied (`drain_bench` measures copies); what a sync costs is measured beside the same sync of a preallocated file
 //! on the disk of the log. Small files are created beside the same on mounts of other programs, where
@@ -15,24 +15,20 @@
 //! Rounds, medians and ratios: `xtask/src/bench/staging.rs`.
 
 use std::error::Error;
-use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use clearway_fs::log_directory::LogSizes;
 use clearway_fs::mount::{LogOptions, MountOptions, Mounted};
 use clearway_proto::base::Bytes;
-use fuser::{
-    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyCreate, ReplyEmpty,
-    ReplyEntry, ReplyWrite, ReplyXattr, Request, WriteFlags,
-};
 
+#[path = "null/mod.rs"]
+mod null;
 #[path = "peers/mod.rs"]
 mod peers;
 
@@ -51,118 +47,12 @@ const TOGETHER_FOR: Duration = Duration::from_millis(700);
 /// Small files.
 const CREATES: usize = 320;
 const MEMORY: u64 = 256 << 20;
-const TTL: Duration = Duration::from_secs(60);
 
 /// Whether a small file is synced before it is closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sync {
     No,
     Each,
-}
-
-/// A file system of one file, which keeps nothing but its size.
-struct NullServer {
-    size: AtomicU64,
-}
-
-impl NullServer {
-    fn attributes(&self, ino: INodeNo) -> FileAttr {
-        let is_root = ino == INodeNo::ROOT;
-        FileAttr {
-            ino,
-            size: self.size.load(Ordering::Relaxed),
-            blocks: 0,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind: if is_root { FileType::Directory } else { FileType::RegularFile },
-            perm: 0o777,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
-        }
-    }
-}
-
-impl Filesystem for NullServer {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let flags = [
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-        ];
-        for flag in flags {
-            let _ = config.add_capabilities(flag);
-        }
-        let _ = config.set_max_write(WRITE as u32);
-        let _ = config.set_max_readahead(WRITE as u32);
-        let _ = config.set_max_background(64);
-        Ok(())
-    }
-
-    fn lookup(&self, _req: &Request, _parent: INodeNo, _name: &OsStr, reply: ReplyEntry) {
-        reply.error(Errno::ENOENT);
-    }
-
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&TTL, &self.attributes(ino));
-    }
-
-    fn create(
-        &self,
-        _req: &Request,
-        _parent: INodeNo,
-        _name: &OsStr,
-        _mode: u32,
-        _umask: u32,
-        _flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let (shown, flags) = (self.attributes(INodeNo(2)), FopenFlags::FOPEN_KEEP_CACHE);
-        reply.created(&TTL, &shown, Generation(0), FileHandle(1), flags);
-    }
-
-    fn write(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        self.size.fetch_max(offset + data.len() as u64, Ordering::Relaxed);
-        reply.written(data.len() as u32);
-    }
-
-    fn flush(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
-    }
-
-    fn getxattr(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _name: &OsStr,
-        _size: u32,
-        reply: ReplyXattr,
-    ) {
-        reply.error(Errno::ENODATA);
-    }
 }
 
 /// A mounted log in this process.
@@ -300,15 +190,8 @@ fn create_figures(name: &str, directory: &Path) -> BenchResult<()> {
 
 /// Measures the null server: MiB a second of writes, and the time of a sync.
 fn null_figures(place: &Path) -> BenchResult<(f64, f64)> {
-    let mut config = Config::default();
-    config.mount_options =
-        vec![MountOption::FSName("null".into()), MountOption::DefaultPermissions];
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    config.n_threads = Some((2 * processors).clamp(2, 8));
-    config.clone_fd = true;
     let directory = place.join("null");
-    let server = NullServer { size: AtomicU64::new(0) };
-    let session = fuser::spawn_mount(server, &directory, &config)?;
+    let session = null::mount(&directory)?;
     let rate = write_rate(&directory.join("file"));
     let time = sync_time(&directory.join("sync"));
     session.umount_and_join()?;
