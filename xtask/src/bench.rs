@@ -46,6 +46,7 @@ mod put;
 mod rails;
 mod reliable;
 mod scavenger;
+mod served;
 mod shm;
 mod shmem;
 mod shmem_far;

@@ -14,15 +14,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use super::hosts::Hosts;
 use super::mpi::MPICH;
 use super::pair::value_of;
+use super::served::ServedMounts;
 use super::shm::stdout_text;
 use super::{ROUNDS, build_program, load, spread};
 
@@ -35,9 +36,6 @@ const SERVER_PORT: u16 = 7_300;
 const PINGS_S: &str = "5";
 /// From the beginning of `dd` to that of the program: longer than a server's pace takes to settle.
 const SETTLE: Duration = Duration::from_secs(4);
-/// How long a server may take to listen.
-const TIMEOUT: Duration = Duration::from_secs(20);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Hosts that write.
 const WRITERS: [usize; 2] = [2, 3];
 
@@ -53,19 +51,19 @@ const CASES: [CheckpointCase; 3] = [
     CheckpointCase {
         name: "one FIFO, bulk",
         queue: "fifo",
-        flags: &["--class", "bulk"],
+        flags: &["--size", "512MiB", "--class", "bulk"],
         aim: ">= 5",
     },
     CheckpointCase {
         name: "one FIFO, scavenger that yields",
         queue: "fifo",
-        flags: &["--class", "scavenger", "--yield", RATE],
+        flags: &["--size", "512MiB", "--class", "scavenger", "--yield", RATE],
         aim: "<= 3",
     },
     CheckpointCase {
         name: "strict queues, bulk",
         queue: "strict",
-        flags: &["--class", "bulk"],
+        flags: &["--size", "512MiB", "--class", "bulk"],
         aim: "<= 1.2",
     },
 ];
@@ -133,84 +131,33 @@ pub(super) fn run(arguments: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A server and its mounts in a lab, which end with this value: mounts first.
-struct Staging<'a> {
-    lab: &'a Hosts,
-    program: &'a Path,
-    server: Child,
-    writers: Vec<Child>,
-    mounts: Vec<PathBuf>,
-}
+/// `dd` on hosts, which ends with this value.
+struct Writers(Vec<Child>);
 
-impl Drop for Staging<'_> {
+impl Drop for Writers {
     fn drop(&mut self) {
-        self.stop_writers();
-        for mount in &self.mounts {
-            let _ = Command::new(self.program).arg("umount").arg(mount).status();
-        }
-        let _ = Command::new("kill").arg(self.server.id().to_string()).status();
-        let _ = self.server.wait();
-    }
-}
-
-impl<'a> Staging<'a> {
-    fn up(lab: &'a Hosts, program: &'a Path, case: &CheckpointCase, place: &Path) -> Result<Self> {
-        for name in ["log", "store"] {
-            fs::create_dir_all(place.join(name))?;
-        }
-        let key = place.join("key");
-        super::budget::private(&key)?;
-        let address = format!("{}:{SERVER_PORT}", lab.addresses[0]);
-        let errors = place.join("server");
-        let mut command = quiet(lab.on(0, "nice"), &errors)?;
-        command.args(["-n", "19"]).arg(program).args(["stage", "serve", "--listen", &address]);
-        command.args(["--size", "512MiB"]).args(case.flags).arg("--key").arg(&key);
-        command.arg("--data").arg(place.join("log")).arg("--backing").arg(place.join("store"));
-        let server = command.spawn().context("a server")?;
-        let mut staging = Self { lab, program, server, writers: Vec::new(), mounts: Vec::new() };
-        let until = Instant::now() + TIMEOUT;
-        while !fs::read_to_string(&errors)?.contains(" at ") {
-            ensure!(Instant::now() < until, "the server does not listen");
-            thread::sleep(LOOK_EVERY);
-        }
-        for host in WRITERS {
-            let mount = place.join(format!("mount{host}"));
-            fs::create_dir_all(&mount)?;
-            let mut command = quiet(lab.on(host, "nice"), &place.join(format!("errors{host}")))?;
-            command.args(["-n", "19"]).arg(program).args(["mount", &address]).arg(&mount);
-            ensure!(command.arg("--key").arg(&key).status()?.success(), "no mount on h{host}");
-            staging.mounts.push(mount);
-        }
-        Ok(staging)
-    }
-
-    fn start_writers(&mut self) -> Result<()> {
-        for (host, mount) in WRITERS.into_iter().zip(&self.mounts) {
-            let script = format!(
-                "n=0; while nice -n 19 dd if=/dev/zero of={}/part.$n bs=1M count=4 oflag=direct \
-                 2>/dev/null; do n=$(( (n + 1) % 8 )); done",
-                mount.display()
-            );
-            let mut command = self.lab.on(host, "sh");
-            command.args(["-c", &script]).stdin(Stdio::null());
-            self.writers.push(command.spawn().context("a writer")?);
-        }
-        Ok(())
-    }
-
-    fn stop_writers(&mut self) {
-        for mut writer in self.writers.drain(..) {
+        for writer in &mut self.0 {
             let _ = writer.kill();
             let _ = writer.wait();
         }
     }
 }
 
-/// Gives a command no input, and a file for what it says.
-fn quiet(mut command: Command, errors: &Path) -> Result<Command> {
-    let file = fs::File::create(errors)?;
-    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-    Ok(command)
+impl Writers {
+    fn start(lab: &Hosts, mounts: &[PathBuf]) -> Result<Self> {
+        let mut writers = Self(Vec::new());
+        for (host, mount) in WRITERS.into_iter().zip(mounts) {
+            let script = format!(
+                "n=0; while nice -n 19 dd if=/dev/zero of={}/part.$n bs=1M count=4 oflag=direct \
+                 2>/dev/null; do n=$(( (n + 1) % 8 )); done",
+                mount.display()
+            );
+            let mut command = lab.on(host, "sh");
+            command.args(["-c", &script]).stdin(Stdio::null());
+            writers.0.push(command.spawn().context("a writer")?);
+        }
+        Ok(writers)
+    }
 }
 
 fn measure(
@@ -220,15 +167,24 @@ fn measure(
     place: &Path,
 ) -> Result<CheckpointFigures> {
     let lab = Hosts::up(program.to_owned(), 4, RATE, case.queue, 1)?;
-    let mut staging = Staging::up(&lab, program, case, place)?;
+    let nice = |host| {
+        let mut command = lab.on(host, "nice");
+        command.args(["-n", "19"]).arg(program);
+        command
+    };
+    let address = format!("{}:{SERVER_PORT}", lab.addresses[0]);
+    let mut staging = ServedMounts::up(program, place, address, nice(0), case.flags)?;
+    WRITERS.into_iter().try_for_each(|host| staging.mount(nice(host), &[]))?;
     let agent = lab.agent(place)?;
     let quiet_us = p99(&lab, &agent, ping)?;
-    staging.start_writers()?;
+    // They end before the mounts do.
+    let writers = Writers::start(&lab, &staging.mounts)?;
     thread::sleep(SETTLE);
     let before = (received(&lab)?, Instant::now());
     let beside_us = p99(&lab, &agent, ping)?;
     let bytes = received(&lab)? - before.0;
     let of_link = bytes * 8.0 / (RATE_BITS * before.1.elapsed().as_secs_f64());
+    drop(writers);
     Ok(CheckpointFigures { quiet_us, beside_us, of_link })
 }
 

@@ -17,14 +17,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::budget::private;
 use super::pair::{LabPair, lacks_programs, value_of};
+use super::served::ServedMounts;
 use super::shm::stdout_text;
 use super::{ROUNDS, build, build_program, load, spread};
 
@@ -36,10 +34,10 @@ const RATE: &str = "32Gb/s";
 /// Frames of a packet, as with segmentation offload.
 const FRAMES: u32 = 43;
 const SERVER_PORT: u16 = 7_300;
+/// The log holds all of it, and hardly drains.
+const SERVER_FLAGS: [&str; 6] = ["--memory", MEMORY, "--size", "1GiB", "--drain-rate", "1Mb/s"];
 /// Ticks of a processor's time in /proc, a second (proc_pid_stat(5)).
 const TICKS: f64 = 100.0;
-const TIMEOUT: Duration = Duration::from_secs(20);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 const NOTHING: &str = "nothing";
 const MESSAGES: &str = "messages";
@@ -121,11 +119,15 @@ fn measure(part: &str, [writer, messages, program]: [&Path; 3], place: &Path) ->
             let lab = LabPair::up(program.to_owned(), 1, RATE, "fifo", FRAMES)?;
             let served = place.join("served");
             let _ = fs::remove_dir_all(&served);
-            let staging = Staging::up(&lab, program, &served)?;
+            let name = program.display().to_string();
+            let address = lab.end(1, SERVER_PORT);
+            let mut staging =
+                ServedMounts::up(program, &served, address, lab.on(1, &name), &SERVER_FLAGS)?;
+            staging.mount(lab.on(0, &name), &["--memory", MEMORY])?;
+            let mount = staging.mounts.first().context("a mount")?;
             let before = processor_of(&served);
             let mut command = lab.on(0, &writer.display().to_string());
-            let [seconds, own] =
-                written(command.arg("write").arg(staging.mount.join("file")).arg(mib))?;
+            let [seconds, own] = written(command.arg("write").arg(mount.join("file")).arg(mib))?;
             Ok([seconds, own + processor_of(&served) - before])
         }
     }
@@ -136,52 +138,6 @@ fn written(command: &mut Command) -> Result<[f64; 2]> {
     let text = stdout_text(command.stdin(Stdio::null()).output()?)?;
     let value = |name| value_of(&text, name).with_context(|| format!("the writer said {text:?}"));
     Ok([value("seconds")?, value("processor")?])
-}
-
-/// A server on the second host and its mount on the first, which end with this value.
-struct Staging<'a> {
-    program: &'a Path,
-    server: Child,
-    mount: PathBuf,
-}
-
-impl Drop for Staging<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new(self.program).arg("umount").arg(&self.mount).status();
-        let _ = Command::new("kill").arg(self.server.id().to_string()).status();
-        let _ = self.server.wait();
-    }
-}
-
-impl<'a> Staging<'a> {
-    fn up(lab: &LabPair, program: &'a Path, place: &Path) -> Result<Self> {
-        for name in ["log", "store", "mount"] {
-            fs::create_dir_all(place.join(name))?;
-        }
-        let (key, errors) = (place.join("key"), place.join("errors"));
-        private(&key)?;
-        let name = program.display().to_string();
-        let server_address = lab.end(1, SERVER_PORT);
-        let mut command = lab.on(1, &name);
-        command.args(["stage", "serve", "--listen", &server_address, "--memory", MEMORY]);
-        command.args(["--size", "1GiB", "--drain-rate", "1Mb/s"]).arg("--key").arg(&key);
-        command.arg("--data").arg(place.join("log")).arg("--backing").arg(place.join("store"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&errors)?);
-        let server = command.spawn().context("a server")?;
-        let staging = Self { program, server, mount: place.join("mount") };
-        let until = Instant::now() + TIMEOUT;
-        while !fs::read_to_string(&errors)?.contains(" at ") {
-            ensure!(Instant::now() < until, "the server does not listen");
-            thread::sleep(LOOK_EVERY);
-        }
-        let mut command = lab.on(0, &name);
-        command.args(["mount", &server_address]).arg(&staging.mount).args(["--memory", MEMORY]);
-        command.arg("--key").arg(&key).stdin(Stdio::null());
-        let errors = fs::File::create(place.join("mount-errors"))?;
-        command.stdout(errors.try_clone()?).stderr(errors);
-        ensure!(command.status()?.success(), "nothing is mounted");
-        Ok(staging)
-    }
 }
 
 /// Returns the seconds that processors have spent in processes with this path in their command line.

@@ -223,7 +223,16 @@ pub(super) const PAGES: &[CommandPage] = &[
     page("stage drain", &[("clearway stage drain /mnt/ck/step.7", "Before others of its class")]),
     page("stage publish", &[("clearway stage publish /mnt/ck/run7", "As a whole, in the store")]),
     page("stage cancel", &[("clearway stage cancel /mnt/ck/tmp", "Keep it out of the store")]),
-    page("stage warm", &[("clearway stage warm /mnt/ck", "Ahead of a restart, on each node")]),
+    page(
+        "stage warm",
+        &[
+            ("clearway stage warm /mnt/ck", "Ahead of a restart, on each node"),
+            (
+                "clearway stage warm --to n[01-16] --into /dev/shm /mnt/ck/step.7",
+                "One node reads the store and casts the files to sixteen",
+            ),
+        ],
+    ),
     page("stage set-class", &[("clearway stage set-class bulk /mnt/ck/old", "Later traffic")]),
     page_with(
         "stage fsck",

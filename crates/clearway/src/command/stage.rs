@@ -198,7 +198,7 @@ pub(crate) fn command(command: StageCommand) -> Result<Exit> {
         StageCommand::Cancel { paths } => {
             ask(&paths, |paths| ControlRequest::Cancel { paths }, |_| Ok(()))?;
         }
-        StageCommand::Warm(flags) => warm(&flags)?,
+        StageCommand::Warm(flags) => return warm(&flags),
         StageCommand::SetClass { class: ClassChoice(class), paths, policy } => {
             let class = class.map(|class| granted_class(&policy, class));
             ask(&paths, |paths| ControlRequest::SetClass { paths, class }, |_| Ok(()))?;

@@ -8,6 +8,9 @@
 //! are fast. Files are cut into pieces, which a few threads read, those of the largest file first: a
 //! large file at the end would leave threads without work.
 //!
+//! For other nodes one node reads the store, and casts the files into a directory of each: what it has
+//! read lies in its memory then.
+//!
 //! # Invariants
 //! I1. No more than the limit is read: a file that does not fit into what is left of it is not read at
 //! all.
@@ -30,6 +33,8 @@ use clearway_proto::base::Bytes;
 use clearway_runtime::machine_memory::machine_memory;
 
 use super::print;
+use crate::mechanism::cast::{CastRequest, cast};
+use crate::run::exit::Exit;
 use crate::run::notice;
 
 /// Threads that read: half of those that a mount reads a store with, so that programs have the rest.
@@ -49,9 +54,27 @@ pub(crate) struct WarmFlags {
     /// rest [default: half of the available memory].
     #[arg(long, value_name = "BYTES")]
     limit: Option<Bytes>,
+    #[command(flatten)]
+    targets: WarmTargets,
     /// Read these files, and everything below these directories.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
+}
+
+/// Other nodes that get the files.
+#[derive(Debug, Args)]
+struct WarmTargets {
+    /// Then cast the files to these hosts, named as for `clearway cast --to`, so that one node reads
+    /// the store for all of them.
+    #[arg(long, value_name = "HOSTS", requires = "into")]
+    to: Vec<String>,
+    /// With --to: write the files into this directory at each host; %h is its name.
+    #[arg(long, value_name = "DIR", requires = "to")]
+    into: Option<String>,
+    /// With --to: send to hosts that run `clearway cast serve` with the key in this file [default:
+    /// start receivers over ssh].
+    #[arg(long, value_name = "FILE", requires = "to")]
+    key: Option<PathBuf>,
 }
 
 /// A file with bytes that only the store has.
@@ -75,8 +98,8 @@ impl FileSum {
     }
 }
 
-/// Reads files, and prints what was read.
-pub(super) fn warm(flags: &WarmFlags) -> Result<()> {
+/// Reads files, prints what was read, and casts the files to other hosts if that is asked for.
+pub(super) fn warm(flags: &WarmFlags) -> Result<Exit> {
     let limit = match flags.limit {
         Some(limit) => limit,
         None => Bytes(available()?.0 / 2),
@@ -94,7 +117,13 @@ pub(super) fn warm(flags: &WarmFlags) -> Result<()> {
         lines += &format!("left out {} of {} files", Bytes(left.bytes), left.files);
         lines += &format!(", which exceed the limit of {limit}\n");
     }
-    print(&lines)
+    print(&lines)?;
+    let WarmTargets { to, into, key } = &flags.targets;
+    if to.is_empty() {
+        return Ok(Exit::Good);
+    }
+    let (into, key) = (into.clone(), key.clone());
+    cast(&CastRequest { into, key, ..CastRequest::new(flags.paths.clone(), to.clone()) })
 }
 
 /// Returns the memory that the machine could give.

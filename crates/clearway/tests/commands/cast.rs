@@ -28,8 +28,8 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
 
 /// A directory with a key, a place for what is sent and one for each receiver; gone at the end,
 /// with all that was started.
-struct Ground {
-    root: PathBuf,
+pub(crate) struct Ground {
+    pub(crate) root: PathBuf,
     receivers: Vec<Receiver>,
 }
 
@@ -40,7 +40,7 @@ struct Receiver {
 }
 
 impl Ground {
-    fn new(name: &str, receivers: usize) -> Self {
+    pub(crate) fn new(name: &str, receivers: usize) -> Self {
         let root =
             std::env::temp_dir().join(format!("clearway-cast-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&root);
@@ -78,11 +78,11 @@ impl Ground {
     }
 
     /// The path of `name` at receiver `number`.
-    fn at(&self, number: usize, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, number: usize, name: &str) -> PathBuf {
         self.receivers[number].directory.join(name)
     }
 
-    fn to(&self) -> String {
+    pub(crate) fn to(&self) -> String {
         let addresses: Vec<&str> =
             self.receivers.iter().map(|receiver| &receiver.address[..]).collect();
         addresses.join(",")

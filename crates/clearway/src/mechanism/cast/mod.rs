@@ -253,6 +253,31 @@ fn refuse_removal(request: &CastRequest, source: &CastSource) -> Result<()> {
 }
 
 impl CastRequest {
+    /// Creates a request to cast files and directories to hosts, with all else as by default.
+    pub(crate) fn new(paths: Vec<PathBuf>, to: Vec<String>) -> Self {
+        Self {
+            paths,
+            to,
+            into: None,
+            key: None,
+            port: PORT,
+            remote_program: None,
+            name: None,
+            program: None,
+            expected: None,
+            exclude: Vec::new(),
+            checksum: false,
+            delete: false,
+            dry_run: false,
+            rate: None,
+            progress: false,
+            metrics: None,
+            format: FigureFormat::default(),
+            keep: None,
+            policy: PolicyFlags::default(),
+        }
+    }
+
     /// Returns whether it casts what can be read only once.
     fn is_stream(&self) -> bool {
         match &self.paths[..] {

@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 
 use super::drained::comes;
 use super::{StagingPlace, error_of, stage, staged};
+use crate::cast::Ground;
 
 /// A file system of its own, until it is dropped.
 struct OwnFileSystem(PathBuf);
@@ -203,6 +204,30 @@ fn warm__a_path_that_is_not_there_is_named() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("cannot find ") && said.contains("missing: No such file"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
+    place.umount();
+}
+
+#[test]
+fn warm__files_of_the_store_are_read_and_cast_to_other_hosts() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&[]) {
+        return;
+    }
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+    fs::create_dir(place.on_mount("step")).expect("made");
+    fs::write(place.on_mount("step/large"), &bytes).expect("written");
+    fs::write(place.on_mount("step/small"), b"small").expect("written");
+    staged(&["wait", "--until", "stored"], &[&place.path("mnt")]);
+    let ground = Ground::new("warm", 2);
+    let (to, key) = (ground.to(), ground.root.join("key"));
+    let key = key.to_str().expect("text");
+    let said =
+        staged(&["warm", "--to", &to, "--key", key, "--into", "w"], &[&place.on_mount("step")]);
+    assert!(said.contains("2 of 2 have everything"), "{said}");
+    for number in 0..2 {
+        assert!(fs::read(ground.at(number, "w/step/large")).expect("cast") == bytes);
+        assert_eq!(fs::read(ground.at(number, "w/step/small")).expect("cast"), b"small");
+    }
     place.umount();
 }
 
