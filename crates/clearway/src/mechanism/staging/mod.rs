@@ -37,6 +37,7 @@ use anyhow::{Context, Result, bail};
 use clearway_wires::{WireNeeds, WireRequest};
 
 use self::section::StagingSection;
+use self::simulated::StagingResult;
 use crate::report::model::Report;
 use crate::run::exit::Exit;
 use crate::run::rank_process::{RankContext, ServeRank};
@@ -100,6 +101,7 @@ impl Mechanism for StagingNoise {
             let more = simulated::run(venue, test, queue, &results)?;
             results.extend(more);
         }
+        report.warnings.extend(results.iter().filter_map(StagingResult::too_short));
         report.figures.extend(figures::figures(test, &results));
         Ok(())
     }

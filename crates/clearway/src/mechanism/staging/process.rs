@@ -35,6 +35,14 @@ impl NodeProcess {
         }
     }
 
+    /// Returns whether a part of a checkpoint is still on its way from here.
+    pub(super) fn has_unwritten(&self) -> bool {
+        match self {
+            Self::Messages(_) => false,
+            Self::Storage(engine) => engine.has_unwritten(),
+        }
+    }
+
     /// Returns what was counted.
     ///
     /// # Errors

@@ -39,6 +39,24 @@ pub(super) struct StagingResult {
     pub(super) written: f64,
     /// How long the last client of a checkpoint wrote.
     pub(super) blocked: Option<Nanos>,
+    /// Whether a part of a checkpoint was on its way until the end.
+    pub(super) outlasts: bool,
+}
+
+impl StagingResult {
+    /// Returns why an application ran beside a checkpoint for a part of its time only, if so.
+    pub(super) fn too_short(&self) -> Option<String> {
+        let is_beside = matches!(self.noise, NoiseKind::Drain | NoiseKind::Mounts);
+        let Self { queue, case, noise, .. } = self;
+        (is_beside && !self.outlasts).then(|| {
+            format!(
+                "{queue}: {} ran longer than the checkpoint ({}), so its ratio is lower than beside one that lasts; \
+                 a larger `checkpoint` or fewer `pattern-iterations` work",
+                case.what,
+                noise.name()
+            )
+        })
+    }
 }
 
 /// What is written meanwhile, and to where.
@@ -226,6 +244,8 @@ fn world(
             );
         }
     }
+    let outlasts =
+        all().any(|rank| world.engine_mut(rank).is_some_and(|process| process.has_unwritten()));
     let ProcessRecord { iterations, sum, requests, wrote_for: blocked } =
         whole(&mut world, ranks, &named)?;
     let measured = Nanos((until.0 / 1000).saturating_sub(test.warm_up.0.0).max(1));
@@ -233,7 +253,7 @@ fn world(
     venue.count(&world, Nanos(until.0 / 1000), started);
     let (queue, case) = (queue.to_owned(), case.clone());
     let mean = sum as f64 / iterations.count().max(1) as f64;
-    Ok(StagingResult { queue, case, noise, iterations, mean, written, blocked })
+    Ok(StagingResult { queue, case, noise, iterations, mean, written, blocked, outlasts })
 }
 
 /// Returns what all processes counted together; of times, the longest.

@@ -324,6 +324,11 @@ impl StorageEngine {
         client.is_some_and(|client| client.finished.is_none())
     }
 
+    /// Returns whether this is a client or a server with bytes that are not where they go.
+    pub(super) fn has_unwritten(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| client.left > 0 || !client.open.is_empty())
+    }
+
     /// Returns how long this client wrote; `None` if it is none.
     ///
     /// # Errors
@@ -451,6 +456,11 @@ mod tests {
 
     /// Returns how many milliseconds the client writes, over a network that takes no time.
     fn writes_for(parts: &[StoragePart; 3]) -> u64 {
+        until_written(parts).0
+    }
+
+    /// Returns the same, and whether the server has something for the store then.
+    fn until_written(parts: &[StoragePart; 3]) -> (u64, bool) {
         let mut fabric = MemoryFabric::new(MemoryConfig::lossless(3));
         let mut drivers = [CLIENT, SERVER, STORE].map(|rank| {
             let engine = StorageEngine::new(&parts[rank as usize], 3, fabric.wire(Rank(rank)));
@@ -468,7 +478,8 @@ mod tests {
             }
             let client = drivers[0].engine_mut();
             if let Some(time) = client.wrote_for().expect("no fault") {
-                return time.0 / 1_000_000;
+                assert!(!client.has_unwritten());
+                return (time.0 / 1_000_000, drivers[1].engine_mut().has_unwritten());
             }
             fabric.advance(LocalNs(step * 10_000));
         }
@@ -484,6 +495,15 @@ mod tests {
         let log = server(400, 64 * MIB, Some(STORE));
         let staged = writes_for(&[client(SERVER, 32 * MIB), log, store()]);
         assert!((83..88).contains(&staged), "{staged}");
+    }
+
+    #[test]
+    fn has_unwritten__is_a_server_that_drains_longer_than_its_client_writes() {
+        let store = || server(100, u64::MAX, None);
+        let log = server(400, 64 * MIB, Some(STORE));
+        assert!(until_written(&[client(SERVER, 32 * MIB), log, store()]).1);
+        let idle = server(400, 64 * MIB, Some(STORE));
+        assert!(!until_written(&[client(STORE, 32 * MIB), idle, store()]).1);
     }
 
     #[test]
