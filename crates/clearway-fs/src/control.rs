@@ -107,6 +107,9 @@ pub enum SafetyLevel {
 pub enum ControlRequest {
     /// Asks how the mount is: one [`ControlResponse::Status`].
     Status,
+    /// Gives up the servers of the mount: all its requests fail from now on, and writes that the
+    /// servers lack are lost.
+    Abandon,
     /// Asks for the entries of directories: a [`ControlResponse::File`] each.
     Ls {
         /// The directories, or files.
@@ -152,7 +155,7 @@ impl ControlRequest {
     /// Returns the paths that it names.
     pub fn paths(&self) -> &[ControlPath] {
         match self {
-            Self::Status => &[],
+            Self::Status | Self::Abandon => &[],
             Self::Ls { paths }
             | Self::Stat { paths }
             | Self::Wait { paths, .. }
@@ -166,7 +169,7 @@ impl ControlRequest {
     /// Returns the list of paths that it names; `None` when it names none.
     fn path_list(&mut self) -> Option<&mut Vec<ControlPath>> {
         match self {
-            Self::Status => None,
+            Self::Status | Self::Abandon => None,
             Self::Ls { paths }
             | Self::Stat { paths }
             | Self::Wait { paths, .. }

@@ -222,6 +222,9 @@ impl ServerShared {
                 write_line(&mut out, &ControlResponse::Status(Box::new(self.status())))?;
                 Ok(Ok(()))
             }
+            ControlRequest::Abandon => Ok(Err(
+                "the log of this mount is on this machine, so there is no server to give up; unmount without --force".to_owned(),
+            )),
             ControlRequest::Ls { .. } | ControlRequest::Stat { .. } => {
                 let lists = matches!(request, ControlRequest::Ls { .. });
                 for path in found {

@@ -545,7 +545,8 @@ impl RemoteFiles {
 
     /// Returns whether the server is away, for now or for good.
     pub(super) fn is_away(&self) -> bool {
-        self.lock().is_away
+        let state = self.lock();
+        state.is_away || state.has_failed
     }
 
     /// Takes the news that there is a connection again.

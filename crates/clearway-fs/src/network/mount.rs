@@ -67,7 +67,7 @@ impl ServersAbandoner {
     /// Fails all requests from now on, so that the mount can end; writes that the servers lack are
     /// lost.
     pub fn abandon(&self) {
-        self.0.all().for_each(|tree| tree.files.fail());
+        self.0.abandon();
     }
 }
 

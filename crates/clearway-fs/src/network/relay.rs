@@ -106,6 +106,10 @@ impl RelayShared {
         let Some(_place) = connection.begin() else {
             return write_line(&mut out, &ControlResponse::Refused { why: NO_PLACE.to_owned() });
         };
+        if request == ControlRequest::Abandon {
+            self.trees.abandon();
+            return write_line(&mut out, &ControlResponse::Done);
+        }
         let parts = self.divided(&request);
         if let (ControlRequest::Publish { .. }, [first, second, ..]) = (&request, parts.as_slice())
         {

@@ -159,6 +159,12 @@ impl ServedTrees {
         std::iter::once(&self.first).chain(&self.others)
     }
 
+    /// Fails all requests from now on, so that the mount can end; writes that the servers lack are
+    /// lost.
+    pub(super) fn abandon(&self) {
+        self.all().for_each(|tree| tree.files.fail());
+    }
+
     /// Returns the servers that can have a name of the directory with a number, the one where a new
     /// name is made first.
     pub(crate) fn holders(&self, parent: u64, name: &[u8]) -> Vec<Arc<ServedTree>> {

@@ -111,6 +111,10 @@ pub(crate) enum Command {
     Mount(Box<MountFlags>),
     /// Unmount a log, and wait until everything is on its disk; the next mount continues the drain.
     Umount {
+        /// Fail what programs wait for, and unmount even if they use the mount: for a mount whose
+        /// server does not come back. Writes that the server lacks are lost.
+        #[arg(long)]
+        force: bool,
         /// Unmount this directory.
         directory: PathBuf,
     },

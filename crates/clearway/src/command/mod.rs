@@ -157,7 +157,10 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Lab(command) => lab::command(command),
         Command::Cast(flags) => cast::command(&flags),
         Command::Mount(flags) => mount::mount(&flags),
-        Command::Umount { directory } => mount::umount(&directory),
+        Command::Umount { force, directory } => {
+            let kind = if force { mount::UnmountKind::Forced } else { mount::UnmountKind::Usual };
+            mount::umount(&directory, kind)
+        }
         Command::Stage(command) => stage::command(command),
         Command::Msa(command) => msa::command(command),
         Command::Sim(command) => sim::command(command),

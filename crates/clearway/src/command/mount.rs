@@ -346,13 +346,24 @@ fn serve(flags: &MountFlags) -> Result<Exit> {
     Ok(Exit::Good)
 }
 
+/// Whether an unmount waits for a server and for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnmountKind {
+    Usual,
+    /// The servers of the mount are given up, and programs lose their files.
+    Forced,
+}
+
 /// Unmounts, and waits until everything is in the log.
-pub(crate) fn umount(directory: &Path) -> Result<Exit> {
+pub(crate) fn umount(directory: &Path, kind: UnmountKind) -> Result<Exit> {
     let found = ControlClient::find(directory);
     let (client, _) = match found {
         Ok(found) => found,
         Err(why) => return umount_left_behind(directory, why),
     };
+    if kind == UnmountKind::Forced {
+        client.ask(&ControlRequest::Abandon, |_| ())?;
+    }
     let mut found = None;
     client.ask(&ControlRequest::Status, |response| {
         if let ControlResponse::Status(status) = response {
@@ -364,11 +375,17 @@ pub(crate) fn umount(directory: &Path) -> Result<Exit> {
     let (log, process, lacks) =
         found.ok_or_else(|| anyhow!("the mount did not report the directory of its log"))?;
     let device = rustix::fs::stat(&client.mounted_on).map(|found| found.st_dev).ok();
-    unmount(&client.mounted_on).with_context(|| {
+    let unmounted = match kind {
+        UnmountKind::Usual => unmount(&client.mounted_on),
+        // Its process ends with the last program that uses it.
+        UnmountKind::Forced => detach(&client.mounted_on),
+    };
+    unmounted.with_context(|| {
         let mount = client.mounted_on.display();
         format!("cannot unmount {mount}; close what is open there (`fuser -vm {mount}` lists it)")
     })?;
     match process {
+        Some(_) if kind == UnmountKind::Forced => {}
         Some(process) => wait_for_process(process)?,
         None => wait_for(&log, device)?,
     }

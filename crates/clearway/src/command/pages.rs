@@ -190,7 +190,13 @@ pub(super) const PAGES: &[CommandPage] = &[
             ("clearway mount server1,server2 /ck --munge", "One tree of two servers"),
         ],
     ),
-    page("umount", &[("clearway umount /mnt/ck", "Returns when everything is in the log")]),
+    page(
+        "umount",
+        &[
+            ("clearway umount /mnt/ck", "Returns when everything is in the log"),
+            ("clearway umount --force /ck", "The server does not come back"),
+        ],
+    ),
     page("stage", &[("clearway stage status /mnt/ck", "Space, drain, memory and syncs")]),
     page(
         "stage serve",

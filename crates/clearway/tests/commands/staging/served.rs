@@ -263,6 +263,34 @@ fn warm__what_a_client_has_read_into_memory_it_does_not_ask_the_server_for() {
     served.umount("mnt");
 }
 
+#[test]
+fn umount__by_force_it_ends_programs_that_wait_for_a_server_that_is_lost() {
+    let Some(mut served) = ServedPlace::new() else { return };
+    if !served.mount("mnt", "") || !served.mount("other", "") {
+        return;
+    }
+    fs::write(served.place.path("other/file"), vec![7; 100_000]).expect("written");
+    served.umount("other");
+    // It has the file open, and none of its pages.
+    let mut reader = Command::new("sh");
+    reader.args(["-c", "exec 3<\"$1\"; echo open; read go; exec cat <&3", "sh"]);
+    reader.arg(served.place.on_mount("file")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut reader = reader.stderr(Stdio::null()).spawn().expect("a shell");
+    let mut output = BufReader::new(reader.stdout.take().expect("piped")).lines();
+    assert_eq!(output.next().and_then(Result::ok).as_deref(), Some("open"));
+    served.kill();
+    let mut input = reader.stdin.take().expect("piped");
+    std::io::Write::write_all(&mut input, b"go\n").expect("a reader");
+    let mount = served.place.path("mnt");
+    let forced = Command::new(PROGRAM).args(["umount", "--force"]).arg(&mount).output();
+    let forced = forced.expect("the program");
+    assert!(forced.status.success(), "{}", error_of(&forced));
+    assert!(!reader.wait().expect("ended").success());
+    assert_eq!(output.count(), 0);
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    assert!(!mounts.contains(mount.to_str().expect("text")), "{mounts}");
+}
+
 /// Where [`part__played_by_a_writer`] writes.
 const WRITES: &str = "CLEARWAY_TEST_WRITES";
 
