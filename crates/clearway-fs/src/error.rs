@@ -54,6 +54,14 @@ pub enum FsError {
         /// The directory.
         path: PathBuf,
     },
+    /// A segment of a log is missing; restore it from a copy.
+    #[error("segment {missing} is missing in {}; restore it from a copy", path.display())]
+    NoSegment {
+        /// The log.
+        path: PathBuf,
+        /// Its number.
+        missing: u64,
+    },
     /// An option has an impossible value.
     #[error("{0}")]
     Option(String),

@@ -94,30 +94,29 @@ struct LogFiles {
 /// # Errors
 /// [`FsError`]: it is in use, or no log that this release knows.
 pub fn inspect(path: &Path) -> Result<LogInspection, FsError> {
-    let files = LogFiles::open(path)?;
+    let files = match LogFiles::open(path) {
+        Err(why @ FsError::NoSegment { .. }) => {
+            return Ok(LogInspection {
+                refused: Some(why.to_string()),
+                ..LogInspection::new(path)
+            });
+        }
+        opened => opened?,
+    };
     let layout = files.layout;
     let mut inspection = LogInspection {
-        log: path.display().to_string(),
-        epoch: 0,
         segments: layout.segments,
         segment_bytes: layout.segment_size.0,
-        segments_retired: 0,
-        last_group: 0,
-        snapshot_group: 0,
-        has_torn_tail: false,
-        has_unknown_tail: false,
         segments_short: files.segments.short.iter().map(|(at, _)| *at as u64).collect(),
-        superblocks_damaged: 0,
-        snapshots_damaged: 0,
-        refused: None,
-        damaged: Vec::new(),
-        inodes: 0,
-        undrained_files: 0,
-        lag: 0,
-        class_bytes: BTreeMap::new(),
+        ..LogInspection::new(path)
     };
     match inspect_log(layout, &mut |file, at, bytes| files.read(file, at, bytes)) {
         Ok(found) => inspection.take(&found),
+        // Segments behind the last one that is there are missing.
+        Err(LogError::Geometry { segments, .. }) if segments > layout.segments => {
+            let why = FsError::NoSegment { path: path.to_owned(), missing: layout.segments.into() };
+            inspection.refused = Some(why.to_string());
+        }
         Err(
             why @ (LogError::GroupDamaged { .. }
             | LogError::Misplaced { .. }
@@ -130,6 +129,30 @@ pub fn inspect(path: &Path) -> Result<LogInspection, FsError> {
 }
 
 impl LogInspection {
+    /// Creates the inspection of a log of which nothing is known.
+    fn new(path: &Path) -> Self {
+        Self {
+            log: path.display().to_string(),
+            epoch: 0,
+            segments: 0,
+            segment_bytes: 0,
+            segments_retired: 0,
+            last_group: 0,
+            snapshot_group: 0,
+            has_torn_tail: false,
+            has_unknown_tail: false,
+            segments_short: Vec::new(),
+            superblocks_damaged: 0,
+            snapshots_damaged: 0,
+            refused: None,
+            damaged: Vec::new(),
+            inodes: 0,
+            undrained_files: 0,
+            lag: 0,
+            class_bytes: BTreeMap::new(),
+        }
+    }
+
     fn take(&mut self, found: &InspectedLog) {
         let InspectedLog { state, report, epoch, segments_retired } = found;
         let tree = state.tree();

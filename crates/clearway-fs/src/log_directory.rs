@@ -13,6 +13,7 @@
 //! I1. A directory that has other files and no log is not touched.
 //! I2. The names of all files are durable before the superblock is written.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -167,13 +168,16 @@ impl LogSegments {
     pub(crate) fn open(path: &Path, access: LogAccess) -> Result<Self, FsError> {
         let wrong = || FsError::at("cannot read the segments of", path);
         let entries = fs::read_dir(path.join("segments")).map_err(wrong())?;
-        let mut count = 0;
+        let mut found = BTreeSet::new();
         for entry in entries {
             let name = entry.map_err(wrong())?.file_name();
-            let name = name.as_encoded_bytes();
-            count += u64::from(name.len() == 8 && name.iter().all(u8::is_ascii_digit));
+            let digits = name.to_str().filter(|name| name.len() == 8 && !name.starts_with('+'));
+            found.extend(digits.and_then(|digits| digits.parse::<u64>().ok()));
         }
-        let numbers = 0..count.min(SEGMENTS_MAX as u64);
+        if let Some(missing) = (0..).zip(&found).find_map(|(at, it)| (at != *it).then_some(at)) {
+            return Err(FsError::NoSegment { path: path.to_owned(), missing });
+        }
+        let numbers = 0..(found.len() as u64).min(SEGMENTS_MAX as u64);
         let opened = numbers.map(|number| open_file(&path.join(segment_name(number)), access));
         let files: Vec<File> = opened.collect::<Result<_, _>>()?;
         let lengths = files.iter().map(|file| Ok(file.metadata()?.len()));

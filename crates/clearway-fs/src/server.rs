@@ -249,7 +249,7 @@ impl ServerShared {
             }
             ControlRequest::Drain { .. } => {
                 let inodes = stored::all_below(&self.engine, &roots(&found));
-                Ok(stored::hurry(&self.engine, inodes))
+                Ok(stored::promote(&self.engine, inodes))
             }
             ControlRequest::Cancel { .. } => {
                 let inodes = stored::all_below(&self.engine, &roots(&found));

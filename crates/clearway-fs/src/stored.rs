@@ -180,7 +180,7 @@ fn until(
 ///
 /// # Errors
 /// A sentence.
-pub(crate) fn hurry(engine: &Engine, inodes: Vec<InodeId>) -> Result<(), String> {
+pub(crate) fn promote(engine: &Engine, inodes: Vec<InodeId>) -> Result<(), String> {
     for inode in &inodes {
         let inode = *inode;
         let done = change(engine, move |core| {
@@ -190,7 +190,7 @@ pub(crate) fn hurry(engine: &Engine, inodes: Vec<InodeId>) -> Result<(), String>
             };
             if lacks(core) {
                 core.resume(inode)?;
-                core.hurry(inode);
+                core.promote(inode);
             }
             Ok(())
         });

@@ -230,19 +230,7 @@ impl Lab {
     /// [`LabError::Impossible`] for other numbers, and where queues count packets;
     /// [`LabError::Kernel`] with the step that failed.
     pub fn offload(&mut self, frames: u32) -> Result<(), LabError> {
-        let refuse = |sentence: String| Err(LabError::Impossible(sentence));
-        if !(1..=link::OFFLOAD_MAX).contains(&frames) {
-            return refuse(format!(
-                "packets of {frames} frames are impossible: 1 to {} work",
-                link::OFFLOAD_MAX
-            ));
-        }
-        if frames > 1 && self.spec.queue != QueueKind::Fifo {
-            return refuse(format!(
-                "{} queues count packets, and would count {frames} frames as one: use fifo queues",
-                self.spec.queue
-            ));
-        }
+        self.spec.check_offload(frames)?;
         self.arm(frames, |port| Some(port.rate))
     }
 

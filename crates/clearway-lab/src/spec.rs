@@ -12,6 +12,7 @@ use clearway_proto::base::{BitsPerSec, Class};
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
+use crate::link::OFFLOAD_MAX;
 
 /// The most rails of a lab: what a wire over UDP takes.
 const RAILS_MAX: u32 = 4;
@@ -261,6 +262,26 @@ impl LabSpec {
     pub fn new(topology: Topology) -> Self {
         let (queue, weights) = (QueueKind::Strict, Weights::default());
         Self { topology, rails: 1, queue, queue_packets: QUEUE_PACKETS, weights }
+    }
+
+    /// Checks that packets of up to `frames` frames (1 to 43) can pass whole.
+    ///
+    /// # Errors
+    /// [`LabError::Impossible`] with what works.
+    pub fn check_offload(&self, frames: u32) -> Result<(), LabError> {
+        let refuse = |sentence: String| Err(LabError::Impossible(sentence));
+        if !(1..=OFFLOAD_MAX).contains(&frames) {
+            return refuse(format!(
+                "packets of {frames} frames are impossible: 1 to {OFFLOAD_MAX} work"
+            ));
+        }
+        if frames > 1 && self.queue != QueueKind::Fifo {
+            return refuse(format!(
+                "{} queues count packets, and would count {frames} frames as one: use fifo queues",
+                self.queue
+            ));
+        }
+        Ok(())
     }
 
     /// Checks that this can be built.

@@ -32,7 +32,7 @@ const PIECE: usize = 1 << 20;
 
 /// The used and free blocks of a heap, by offset.
 #[derive(Debug)]
-pub(crate) struct Books {
+pub(crate) struct HeapLedger {
     length: usize,
     /// Length by offset.
     free: BTreeMap<usize, usize>,
@@ -40,18 +40,18 @@ pub(crate) struct Books {
     used: BTreeMap<usize, usize>,
 }
 
-impl Books {
+impl HeapLedger {
     /// Creates the state of an empty heap.
     pub(crate) fn new(length: usize) -> Self {
         let length = length / UNIT * UNIT;
-        let mut books = Self {
+        let mut ledger = Self {
             length,
             free: BTreeMap::new(),
             by_length: BTreeSet::new(),
             used: BTreeMap::new(),
         };
-        books.add_free(0, length);
-        books
+        ledger.add_free(0, length);
+        ledger
     }
 
     fn add_free(&mut self, offset: usize, length: usize) {
@@ -122,32 +122,32 @@ impl Books {
 /// This PE's heap.
 #[derive(Debug)]
 pub(crate) struct Heap {
-    books: Books,
+    ledger: HeapLedger,
     /// Pages below are allocated.
     committed: usize,
 }
 
 impl Heap {
     pub(crate) fn new(length: usize) -> Self {
-        Self { books: Books::new(length), committed: 0 }
+        Self { ledger: HeapLedger::new(length), committed: 0 }
     }
 
     /// Frees all blocks; pages stay allocated.
     pub(crate) fn clear(&mut self) {
-        self.books = Books::new(self.books.length);
+        self.ledger = HeapLedger::new(self.ledger.length);
     }
 
     /// Allocates a block. Fails with a sentence that names what was short.
     fn take(&mut self, bytes: usize, align: usize) -> Result<Block, String> {
-        let Some(offset) = self.books.take(bytes, align) else {
-            let (all, piece) = self.books.room();
+        let Some(offset) = self.ledger.take(bytes, align) else {
+            let (all, piece) = self.ledger.room();
             return Err(format!(
                 "{bytes} bytes do not fit into the symmetric heap of {}: {all} are free, {piece} in one piece; set \
                  SHMEM_SYMMETRIC_SIZE",
-                self.books.length
+                self.ledger.length
             ));
         };
-        let end = offset + self.books.length_of(offset).unwrap_or_default();
+        let end = offset + self.ledger.length_of(offset).unwrap_or_default();
         Ok(Block { offset, end })
     }
 
@@ -200,7 +200,7 @@ fn allocate(
     match taken {
         Ok(block) if all_had => Ok(Some(block.offset)),
         Ok(block) => {
-            job.heap().books.give(block.offset);
+            job.heap().ledger.give(block.offset);
             Ok(None)
         }
         Err(_) => Ok(None),
@@ -315,7 +315,7 @@ pub fn free(block: Symmetric) -> Result<(), Fault> {
     queue::finish(job)?;
     Gathering::new(job, Team::WORLD)?.wait();
     let offset = job.segments.heap_offset(block);
-    match offset.and_then(|offset| job.heap().books.give(offset)) {
+    match offset.and_then(|offset| job.heap().ledger.give(offset)) {
         Some(_) => Ok(()),
         None => Err(no_block(block)),
     }
@@ -341,7 +341,7 @@ pub fn realloc(block: Symmetric, bytes: usize) -> Result<*mut u8, Fault> {
     }
     let offset = job.segments.heap_offset(block);
     let length = offset
-        .and_then(|offset| job.heap().books.length_of(offset))
+        .and_then(|offset| job.heap().ledger.length_of(offset))
         .ok_or_else(|| no_block(block))?;
     let is_kept = bytes <= length && length - bytes < length / 2;
     if agree(job, is_kept)? {
@@ -352,7 +352,7 @@ pub fn realloc(block: Symmetric, bytes: usize) -> Result<*mut u8, Fault> {
     let moved = allocate(job, bytes, UNIT, copy)?;
     if moved.is_some() {
         // No PE uses the old block any more: the last exchange follows all copies.
-        job.heap().books.give(from);
+        job.heap().ledger.give(from);
     }
     Ok(address(job, moved))
 }
@@ -363,25 +363,25 @@ mod tests {
 
     #[test]
     fn take__the_smallest_that_fits_and_neighbours_become_one() {
-        let mut books = Books::new(10 * UNIT);
+        let mut ledger = HeapLedger::new(10 * UNIT);
         let blocks: Vec<usize> =
-            [1, 65, 64, 128].iter().map(|bytes| books.take(*bytes, UNIT).expect("room")).collect();
+            [1, 65, 64, 128].iter().map(|bytes| ledger.take(*bytes, UNIT).expect("room")).collect();
         assert_eq!(blocks, [0, 64, 192, 256]);
-        assert_eq!(books.give(64), Some(128));
-        assert_eq!(books.give(64), None);
-        assert_eq!(books.take(100, UNIT), Some(64), "the hole fits better than the rest");
-        assert_eq!(books.take(64, 256), Some(512));
-        assert_eq!(books.take(129, UNIT), None);
+        assert_eq!(ledger.give(64), Some(128));
+        assert_eq!(ledger.give(64), None);
+        assert_eq!(ledger.take(100, UNIT), Some(64), "the hole fits better than the rest");
+        assert_eq!(ledger.take(64, 256), Some(512));
+        assert_eq!(ledger.take(129, UNIT), None);
         for block in [0, 192, 64, 512, 256] {
-            assert!(books.give(block).is_some());
+            assert!(ledger.give(block).is_some());
         }
-        assert_eq!(books.room(), (640, 640));
-        assert_eq!(books.take(usize::MAX, UNIT), None);
+        assert_eq!(ledger.room(), (640, 640));
+        assert_eq!(ledger.take(usize::MAX, UNIT), None);
     }
 
     #[test]
     fn take__random_calls_never_overlap_and_nothing_gets_lost() {
-        let (mut books, mut blocks) = (Books::new(1 << 16), Vec::<(usize, usize)>::new());
+        let (mut ledger, mut blocks) = (HeapLedger::new(1 << 16), Vec::<(usize, usize)>::new());
         let mut state = 7u64;
         let mut draw = |below: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -390,11 +390,11 @@ mod tests {
         for _ in 0..4_000 {
             if draw(2) == 0 && !blocks.is_empty() {
                 let (offset, length) = blocks.swap_remove(draw(blocks.len()));
-                assert_eq!(books.give(offset), Some(length));
+                assert_eq!(ledger.give(offset), Some(length));
             } else {
                 let align = UNIT << draw(4);
-                if let Some(offset) = books.take(1 + draw(3_000), align) {
-                    let length = books.length_of(offset).expect("taken");
+                if let Some(offset) = ledger.take(1 + draw(3_000), align) {
+                    let length = ledger.length_of(offset).expect("taken");
                     assert!(offset % align == 0 && offset + length <= 1 << 16);
                     assert!(
                         blocks
@@ -405,7 +405,7 @@ mod tests {
                 }
             }
             let used: usize = blocks.iter().map(|(_, length)| length).sum();
-            assert_eq!(books.room().0 + used, 1 << 16);
+            assert_eq!(ledger.room().0 + used, 1 << 16);
         }
     }
 }

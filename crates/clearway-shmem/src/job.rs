@@ -505,13 +505,13 @@ fn lost(job: &'static Job, (pe, process): (usize, u64)) {
     if job.is_leaving.load(Ordering::Acquire) {
         return;
     }
-    if job.near.board().spoken.load(Ordering::Acquire) != 0 {
+    if job.near.status_words().spoken.load(Ordering::Acquire) != 0 {
         let is_launched = LAUNCH.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         if is_launched {
             return;
         }
         // A program that began again has no launcher that ends the other PEs.
-        calls::exit_at_once(job.near.board().status.load(Ordering::Acquire) as i32);
+        calls::exit_at_once(job.near.status_words().status.load(Ordering::Acquire) as i32);
     }
     end_with(
         LOST,
@@ -575,12 +575,12 @@ fn leave(job: &Job) {
         Class::ALL.into_iter().for_each(|class| far.quiet(class));
     }
     // All PEs of this host count up before they meet, and none counts again before all have read it.
-    job.near.board().leaving.fetch_add(1, Ordering::AcqRel);
+    job.near.status_words().leaving.fetch_add(1, Ordering::AcqRel);
     let leaves = job.leaves.fetch_add(1, Ordering::AcqRel) + 1;
     if let Ok(all) = Gathering::new(job, Team::WORLD) {
         all.wait();
     }
-    if job.near.board().leaving.load(Ordering::Acquire) != leaves * job.places as u32 {
+    if job.near.status_words().leaving.load(Ordering::Acquire) != leaves * job.places as u32 {
         end_with(LOST, MET_OTHERS);
     }
     // From here on the end of another PE is no failure.
@@ -609,8 +609,8 @@ pub fn global_exit(status: i32) -> ! {
 pub(crate) fn end_with(status: i32, sentence: &str) -> ! {
     let mut sentence = sentence.to_owned();
     if let Some(job) = JOB.get() {
-        job.near.board().status.store(status as u32, Ordering::Release);
-        let was_first = job.near.board().spoken.swap(1, Ordering::AcqRel) == 0;
+        job.near.status_words().status.store(status as u32, Ordering::Release);
+        let was_first = job.near.status_words().spoken.swap(1, Ordering::AcqRel) == 0;
         if !sentence.is_empty() && was_first {
             sentence = format!("PE {}: {sentence}", job.me);
         } else if !sentence.is_empty() {

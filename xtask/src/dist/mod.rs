@@ -21,7 +21,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::install::contents::BINARIES;
 use crate::install::{self, BuiltTree, read, write};
@@ -34,31 +34,11 @@ const SUMS: &str = "SHA256SUMS";
 /// Where an archive is unpacked by its documentation.
 const USUAL_PREFIX: &str = "/usr/local";
 
-/// What is asked for.
-struct DistArguments {
-    out: Option<PathBuf>,
-    profile: String,
-}
-
-fn parse(arguments: &[String]) -> Result<DistArguments> {
-    let mut asked = DistArguments { out: None, profile: "release".to_owned() };
-    let mut words = arguments.iter();
-    while let Some(word) = words.next() {
-        let mut value = || words.next().with_context(|| format!("{word} needs a value"));
-        match word.as_str() {
-            "--out" => asked.out = Some(PathBuf::from(value()?)),
-            "--profile" => asked.profile = value()?.clone(),
-            _ => bail!("`{word}` is unknown; --out DIR and --profile NAME are known"),
-        }
-    }
-    Ok(asked)
-}
-
 /// Builds, and writes the directory of a release.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
-    let asked = parse(arguments)?;
-    let built = install::build(&asked.profile, &without_paths(&asked.profile)?)?;
-    let out = asked.out.unwrap_or_else(|| built.target.join("dist"));
+    let (out, profile) = install::parse(arguments, "--out")?;
+    let built = install::build(&profile, &without_paths(&profile)?)?;
+    let out = out.unwrap_or_else(|| built.target.join("dist"));
     let out = std::path::absolute(out)?;
     let parent = out.parent().context("--out names no directory that can be made")?;
     fs::create_dir_all(parent)?;
@@ -236,19 +216,6 @@ fn sums(out: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parse__has_defaults_and_refuses_what_it_does_not_know() {
-        let asked = parse(&[]).expect("defaults");
-        assert_eq!((asked.out, asked.profile.as_str()), (None, "release"));
-        let words = ["--out", "a", "--profile", "dev"].map(str::to_owned);
-        let asked = parse(&words).expect("both");
-        assert_eq!((asked.out, asked.profile.as_str()), (Some(PathBuf::from("a")), "dev"));
-        assert!(parse(&["--out".to_owned()]).is_err());
-        assert!(
-            parse(&["a".to_owned()]).is_err_and(|error| error.to_string().contains("--out DIR"))
-        );
-    }
 
     #[test]
     fn is_replaceable__only_what_a_run_made() {

@@ -24,39 +24,31 @@ use cargo_metadata::MetadataCommand;
 
 use contents::{Installed, Origin};
 
-/// What is asked for.
-struct InstallArguments {
-    prefix: PathBuf,
-    profile: String,
-}
-
-fn parse(arguments: &[String]) -> Result<InstallArguments> {
-    let mut asked = InstallArguments { prefix: PathBuf::new(), profile: "release".to_owned() };
+/// Reads a directory behind the option `place`, if it is given, and the profile of a build.
+pub(crate) fn parse(arguments: &[String], place: &str) -> Result<(Option<PathBuf>, String)> {
+    let (mut directory, mut profile) = (None, "release".to_owned());
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} needs a value"));
         match word.as_str() {
-            "--prefix" => asked.prefix = PathBuf::from(value()?),
-            "--profile" => asked.profile = value()?.clone(),
+            "--profile" => profile.clone_from(value()?),
+            word if word == place => directory = Some(PathBuf::from(value()?)),
             _ => bail!(
-                "`{word}` is unknown; give --prefix DIR, and --profile NAME for another build than release"
+                "`{word}` is unknown; {place} DIR, and --profile NAME for another build than release, are known"
             ),
         }
     }
-    ensure!(!asked.prefix.as_os_str().is_empty(), "say where: --prefix DIR");
-    Ok(asked)
+    Ok((directory, profile))
 }
 
 /// Builds, and installs what was built.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
-    let asked = parse(arguments)?;
-    let built = build(&asked.profile, &[]).context("nothing was installed")?;
-    let prefix = std::path::absolute(&asked.prefix)?;
+    let (prefix, profile) = parse(arguments, "--prefix")?;
+    let given = prefix.context("say where: --prefix DIR")?;
+    let built = build(&profile, &[]).context("nothing was installed")?;
+    let prefix = std::path::absolute(&given)?;
     install(&built, &prefix, &prefix)?;
-    println!(
-        "installed below {}; try `oshcc -o app app.c && oshrun -n 4 ./app`",
-        asked.prefix.display()
-    );
+    println!("installed below {}; try `oshcc -o app app.c && oshrun -n 4 ./app`", given.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -180,14 +172,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parse__needs_a_prefix() {
-        assert!(parse(&[]).is_err_and(|error| error.to_string().contains("--prefix DIR")));
-        assert!(parse(&["--prefix".to_owned()]).is_err());
-        let asked = parse(&["--prefix".to_owned(), "/opt".to_owned()]).expect("a prefix");
-        assert_eq!(
-            (asked.prefix.as_path(), asked.profile.as_str()),
-            (Path::new("/opt"), "release")
-        );
+    fn parse__a_directory_a_profile_and_nothing_else() {
+        let parsed = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            parse(&words, "--out").map_err(|error| error.to_string())
+        };
+        assert_eq!(parsed(&[]), Ok((None, "release".to_owned())));
+        let both = parsed(&["--out", "a", "--profile", "dev"]);
+        assert_eq!(both, Ok((Some(PathBuf::from("a")), "dev".to_owned())));
+        assert!(parsed(&["--out"]).is_err());
+        assert!(parsed(&["a"]).is_err_and(|error| error.contains("--out DIR")));
     }
 
     #[test]

@@ -350,7 +350,7 @@ impl Core {
     }
 
     /// Drains a file before others of its class.
-    pub(crate) fn hurry(&mut self, inode: InodeId) {
+    pub(crate) fn promote(&mut self, inode: InodeId) {
         if let Some(draining) = &mut self.draining {
             draining.urgent.insert(inode);
             draining.drain.policy_changed(inode);

@@ -657,7 +657,7 @@ impl RemoteAdaptor {
         ino: INodeNo,
         reply: ReplyEmpty,
         name: Vec<u8>,
-        request: impl Fn(u64, Vec<u8>) -> FileRequest + Send + 'static,
+        request: impl Fn(u64, Vec<u8>) -> FileRequest + Send + Sync + 'static,
     ) {
         let is_class = name.starts_with(b"user.clearway.") || name == CLASS_XATTR.as_bytes();
         let all: AllAnswer = Box::new(move |changed| match changed {

@@ -192,12 +192,8 @@ impl RemoteMounted {
     /// # Errors
     /// Requests ended for another reason.
     pub fn run(self) -> Result<(), FsError> {
-        let journal = self.journal();
         let ended = self.session.run();
         self.connections.into_iter().for_each(Connection::close);
-        if std::fs::metadata(&journal).is_ok_and(|found| found.len() == 0) {
-            let _ = std::fs::remove_file(&journal);
-        }
         drop(self.relay);
         ended.map_err(FsError::Control)
     }

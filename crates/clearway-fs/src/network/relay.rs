@@ -15,6 +15,7 @@ use std::sync::{Arc, mpsc};
 
 use clearway_proto::staging::InodeId;
 use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 use super::request::{FileRequest, FileResponse, RequestPlace};
 use super::trees::{ServedTree, ServedTrees, TreeResponse, request_first};
@@ -67,10 +68,28 @@ fn socket_directory() -> Result<PathBuf, FsError> {
     Ok(directory)
 }
 
+/// Removes the empty journals that mounts left whose processes are gone.
+fn remove_left_journals(directory: &Path) {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    for path in entries.map(|entry| entry.path()) {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let number = name.and_then(|name| name.strip_prefix("mount-")?.strip_suffix(".log"));
+        let process = number.and_then(|number| Pid::from_raw(number.parse().ok()?));
+        let is_gone = process.is_some_and(|it| test_kill_process(it) == Err(Errno::SRCH));
+        if is_gone && path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() == 0)
+        {
+            // Another mount may be faster.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
 impl ControlRelay {
     /// Opens a socket and answers on it.
     pub(super) fn open(trees: &ServedTrees, directory: &Path, tree: &str) -> Result<Self, FsError> {
-        let path = socket_directory()?.join(format!("mount-{}", std::process::id()));
+        let sockets = socket_directory()?;
+        remove_left_journals(&sockets);
+        let path = sockets.join(format!("mount-{}", std::process::id()));
         let tree = tree.trim_matches('/');
         let shared = RelayShared {
             trees: trees.clone(),
@@ -261,5 +280,31 @@ fn ask(tree: &Arc<ServedTree>, request: &ControlRequest) -> io::Result<Vec<u8>> 
         Err(why) => {
             Err(io::Error::other(format!("the server {} does not answer: {why}", tree.name)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remove_left_journals__empty_ones_of_processes_that_are_gone() {
+        let directory = std::env::temp_dir().join(format!("clearway-left-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("made");
+        // No process has a number above 2^22 (proc(5)).
+        let own = format!("mount-{}.log", std::process::id());
+        for (name, text) in [
+            ("mount-4194305.log", ""),
+            ("mount-4194306.log", "said"),
+            (&own, ""),
+            ("notes.log", ""),
+        ] {
+            fs::write(directory.join(name), text).expect("written");
+        }
+        remove_left_journals(&directory);
+        let is_there = |name: &str| directory.join(name).exists();
+        assert!(!is_there("mount-4194305.log") && is_there("mount-4194306.log"));
+        assert!(is_there(&own) && is_there("notes.log"));
+        fs::remove_dir_all(directory).expect("removed");
     }
 }

@@ -36,8 +36,10 @@ pub(crate) type TreeResponse = Result<FileResponse, Errno>;
 /// Takes the answer, and the server that gave it.
 pub(crate) type TreeAnswer = Box<dyn FnOnce(&Arc<ServedTree>, TreeResponse) + Send>;
 /// Takes the answers of all servers, in their order.
-pub(crate) type AllAnswer =
-    Box<dyn FnOnce(Result<Vec<(Arc<ServedTree>, FileResponse)>, Errno>) + Send>;
+pub(crate) type AllAnswer = FoldAnswer<Vec<(Arc<ServedTree>, FileResponse)>>;
+
+/// Gets what all servers together gave, or the first error.
+type FoldAnswer<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
 
 /// The tree of one server, as the mount shows it.
 pub(crate) struct ServedTree {
@@ -183,66 +185,84 @@ impl ServedTrees {
 
     /// Asks for the attributes of the mounted directory, which the entries of all servers make; of a
     /// server that is away, the last ones count.
-    pub(crate) fn root_attributes(
-        &self,
-        answer: Box<dyn FnOnce(Result<Attributes, Errno>) + Send>,
-    ) {
-        let trees: Vec<_> = self.all().cloned().collect();
-        probe_all(trees.into_iter(), None, answer);
+    pub(crate) fn root_attributes(&self, answer: FoldAnswer<Attributes>) {
+        let step = |tree: &Arc<ServedTree>, so_far: Option<Attributes>, next: FoldAnswer<_>| {
+            let kept = Arc::clone(tree);
+            tree.probe_root(Box::new(move |found| {
+                let found = found.map(|found| kept.shown(found));
+                next(found.map(|it| Some(so_far.map_or(it, |all| all.joined(&it)))));
+            }));
+        };
+        let answer: FoldAnswer<Option<Attributes>> =
+            Box::new(move |found| answer(found.and_then(|found| found.ok_or(Errno::IO))));
+        self.fold(None, step, answer);
     }
 
     /// Asks for the space of all servers that are there.
-    pub(crate) fn space(&self, answer: Box<dyn FnOnce(Result<RespondedSpace, Errno>) + Send>) {
-        let trees: Vec<_> = self.all().cloned().collect();
-        sum_space(trees.into_iter(), RespondedSpace::default(), answer);
+    pub(crate) fn space(&self, answer: FoldAnswer<RespondedSpace>) {
+        let step = |tree: &Arc<ServedTree>, so_far: RespondedSpace, next: FoldAnswer<_>| {
+            let returned: TreeAnswer = Box::new(move |_, found| {
+                next(match found {
+                    Ok(FileResponse::Space(space)) => Ok(so_far.plus(space)),
+                    Err(Errno::NOTCONN) => Ok(so_far),
+                    Ok(_) => Err(Errno::IO),
+                    Err(why) => Err(why),
+                });
+            });
+            tree.probe(&FileRequest::Space, returned);
+        };
+        self.fold(RespondedSpace::default(), step, answer);
     }
 
     /// Makes a request of all servers, one after the other; the first error ends it.
     pub(crate) fn request_all(
         &self,
-        request: impl Fn(&ServedTree) -> FileRequest + Send + 'static,
+        request: impl Fn(&ServedTree) -> FileRequest + Send + Sync + 'static,
         answer: AllAnswer,
     ) {
+        let step = move |tree: &Arc<ServedTree>, mut so_far: Vec<_>, next: AllAnswer| {
+            let returned: TreeAnswer = Box::new(move |tree, found| {
+                next(found.map(|response| {
+                    so_far.push((Arc::clone(tree), response));
+                    so_far
+                }));
+            });
+            tree.request(&request(tree), returned);
+        };
+        self.fold(Vec::new(), step, answer);
+    }
+
+    /// Does `step` with one server after the other, each with what those before gave; the first
+    /// error ends it.
+    fn fold<T: Send + 'static>(
+        &self,
+        begin: T,
+        step: impl Fn(&Arc<ServedTree>, T, FoldAnswer<T>) + Send + Sync + 'static,
+        answer: FoldAnswer<T>,
+    ) {
         let trees: Vec<_> = self.all().cloned().collect();
-        ask_all(trees.into_iter(), Vec::new(), request, answer);
+        fold_rest(trees.into_iter(), Ok(begin), Arc::new(step), answer);
+    }
+}
+
+fn fold_rest<T: Send + 'static>(
+    mut trees: std::vec::IntoIter<Arc<ServedTree>>,
+    so_far: Result<T, Errno>,
+    step: Arc<impl Fn(&Arc<ServedTree>, T, FoldAnswer<T>) + Send + Sync + 'static>,
+    answer: FoldAnswer<T>,
+) {
+    match (trees.next(), so_far) {
+        (Some(tree), Ok(so_far)) => {
+            let again = Arc::clone(&step);
+            step(&tree, so_far, Box::new(move |found| fold_rest(trees, found, again, answer)));
+        }
+        (_, found) => answer(found),
     }
 }
 
 /// Returns how much a server is wanted as the home of a name.
 fn weight(log: u128, name: &[u8]) -> u64 {
     xxh3(&[&log.to_le_bytes(), name].concat())
-}
-
-fn probe_all(
-    mut trees: std::vec::IntoIter<Arc<ServedTree>>,
-    so_far: Option<Attributes>,
-    answer: Box<dyn FnOnce(Result<Attributes, Errno>) + Send>,
-) {
-    let Some(tree) = trees.next() else { return answer(so_far.ok_or(Errno::IO)) };
-    let kept = Arc::clone(&tree);
-    tree.probe_root(Box::new(move |found| match found {
-        Ok(found) => {
-            let found = kept.shown(found);
-            let joined = so_far.map_or(found, |all| all.joined(&found));
-            probe_all(trees, Some(joined), answer);
-        }
-        Err(why) => answer(Err(why)),
-    }));
-}
-
-fn sum_space(
-    mut trees: std::vec::IntoIter<Arc<ServedTree>>,
-    so_far: RespondedSpace,
-    answer: Box<dyn FnOnce(Result<RespondedSpace, Errno>) + Send>,
-) {
-    let Some(tree) = trees.next() else { return answer(Ok(so_far)) };
-    let returned: TreeAnswer = Box::new(move |_, found| match found {
-        Ok(FileResponse::Space(space)) => sum_space(trees, so_far.plus(space), answer),
-        Err(Errno::NOTCONN) => sum_space(trees, so_far, answer),
-        Ok(_) => answer(Err(Errno::IO)),
-        Err(why) => answer(Err(why)),
-    });
-    tree.probe(&FileRequest::Space, returned);
 }
 
 /// Makes a request of one server after the other, until one does not answer that it has no such name.
@@ -266,24 +286,6 @@ fn ask_first(
         found => answer(tree, found),
     });
     tree.request(&first, returned);
-}
-
-fn ask_all(
-    mut trees: std::vec::IntoIter<Arc<ServedTree>>,
-    mut found: Vec<(Arc<ServedTree>, FileResponse)>,
-    request: impl Fn(&ServedTree) -> FileRequest + Send + 'static,
-    answer: AllAnswer,
-) {
-    let Some(tree) = trees.next() else { return answer(Ok(found)) };
-    let next = request(&tree);
-    let returned: TreeAnswer = Box::new(move |tree, response| match response {
-        Ok(response) => {
-            found.push((Arc::clone(tree), response));
-            ask_all(trees, found, request, answer);
-        }
-        Err(why) => answer(Err(why)),
-    });
-    tree.request(&next, returned);
 }
 
 /// The directory, by its number, and the name of an entry.

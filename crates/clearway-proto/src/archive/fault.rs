@@ -39,7 +39,7 @@ pub enum ArchiveFault {
     Compression(i32),
     /// A host or user whose name is longer than names are.
     Name(u64),
-    /// An item that is longer than the reader was told to accept.
+    /// An item that is longer than the reader was asked to accept.
     TooLong {
         /// The least number of bytes that it has.
         bytes: u64,

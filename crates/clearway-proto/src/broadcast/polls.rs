@@ -149,11 +149,11 @@ impl Polls {
     /// one again.
     pub(super) fn progress(&mut self, now: LocalNs, trip: Nanos) {
         self.first = trip.times(FIRST_TRIPS).min(FIRST_GAP);
-        self.hurry(now);
+        self.poll_soon(now);
     }
 
     /// Makes the next gap a short one, which begins now.
-    pub(super) fn hurry(&mut self, now: LocalNs) {
+    pub(super) fn poll_soon(&mut self, now: LocalNs) {
         self.gap = self.first;
         self.due = self.due.min(now + self.gap);
     }

@@ -162,7 +162,7 @@ impl Root {
         self.settled = false;
         self.stuck.1 = now;
         if let Some(polls) = &mut state.polls {
-            polls.hurry(now);
+            polls.poll_soon(now);
         }
         if let Some(successor) = &mut self.successor {
             successor.restart(now);
@@ -209,7 +209,7 @@ impl Root {
         if object < state.aborted {
             state.abort_at(object, out);
             if let Some(polls) = &mut state.polls {
-                polls.hurry(now);
+                polls.poll_soon(now);
             }
         }
     }
@@ -262,7 +262,7 @@ impl Root {
         }
         if let Some(polls) = state.polls.as_mut().filter(|_| was_idle) {
             // Perhaps somebody has a place for it, and what said so was lost.
-            polls.hurry(now);
+            polls.poll_soon(now);
         }
         self.next += 1;
         self.next_sequence = object.end(state.config.symbol);
@@ -489,7 +489,7 @@ impl Root {
             state.leave(sequence);
         }
         if let Some(polls) = &mut state.polls {
-            polls.hurry(now);
+            polls.poll_soon(now);
         }
         out.notify(BroadcastEvent::Switched { way });
     }

@@ -343,7 +343,7 @@ impl BroadcastTrial {
                 assert_eq!(process.stable.len() as u32, object, "in order, once");
                 assert!(
                     is_root || process.received.contains(&object),
-                    "{rank} is told of {object} that it has not"
+                    "{rank} is notified of {object} that it has not"
                 );
                 process.stable.push(object);
                 // A long object's memory was not touched by anything until everybody had it.

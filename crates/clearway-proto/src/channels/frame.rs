@@ -65,7 +65,7 @@ impl ChannelAssignment {
     }
 }
 
-/// Orders what a team was told: the greater one counts.
+/// Orders what a team received: the greater one counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version {
     /// Zero while there is no agreement yet.

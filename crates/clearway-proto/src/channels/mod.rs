@@ -14,7 +14,7 @@
 //!     |<--------------------------- VOTE (y/n) ---|   who says yes promises it to nobody else
 //!     |-- STAMP (version, channel) -------------->|   all said yes; after a no: ASK, a random while, PROPOSE
 //!     |<--------------------- HOLD (version) -----|
-//!     |-- STAMP (settled) ----------------------->|   all hold it: the team is told
+//!     |-- STAMP (settled) ----------------------->|   all hold it: the team is notified
 //! ```
 //!
 //! Where nothing is free, the members who hold the channel that was idle longest ask its team to

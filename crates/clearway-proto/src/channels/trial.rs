@@ -61,7 +61,7 @@ pub(super) struct ChannelsProcess {
     postponed: Vec<ChannelsAction>,
     wake: Option<LocalNs>,
     formed: BTreeSet<u32>,
-    /// Where each team casts, as it was told last.
+    /// Where each team casts, as it was notified last.
     pub(super) has: BTreeMap<u32, Channel>,
     /// Channels of broadcasts that have begun and are not over.
     uses: BTreeMap<u32, Channel>,
@@ -247,7 +247,7 @@ impl ChannelsTrial {
             driver.step(self.fabric.wire(Rank(rank as u32)), &mut |event| events.push(event)).next;
         for event in events {
             match event {
-                // It was told before it asked, and has not looked.
+                // It was notified before it asked, and has not looked.
                 ChannelsEvent::Agreed { team, .. } if process.left.contains(&team) => {}
                 ChannelsEvent::Agreed { team, channel } => {
                     assert!(process.formed.contains(&team), "{event:?}");

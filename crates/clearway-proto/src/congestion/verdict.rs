@@ -336,10 +336,10 @@ fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
         return invalid(Vec::from([(reason, IDLE)]));
     }
     let reason = if factor.value.is_finite() {
-        format!(
-            "p99 beside congestors is {:.1} times p99 alone, at least {:.1} times",
-            factor.value, factor.low
-        )
+        let [value, low] = [factor.value, factor.low].map(|times| format!("{times:.1}"));
+        // An interval that ends at its value, as printed, says nothing more.
+        let least = if low == value { String::new() } else { format!(", at least {low} times") };
+        format!("p99 beside congestors is {value} times p99 alone{least}")
     } else {
         "more than one message in a hundred never arrives, so p99 has no end".to_string()
     };
@@ -436,6 +436,16 @@ mod tests {
         assert_eq!(outcome(&evidence(28.0, 12_000.0, 1.1)), NetworkOutcome::Congested);
         assert_eq!(outcome(&evidence(28.0, 90.0, 1.1)), NetworkOutcome::Contained);
         assert_eq!(outcome(&evidence(28.0, 30.0, 1.1)), NetworkOutcome::Contained);
+    }
+
+    #[test]
+    fn judge__a_bound_that_is_printed_like_its_value_is_not_said_again() {
+        let reason = |spread| {
+            let verdict = judge(&Rules::default(), &evidence(28.0, 12_000.0, spread));
+            verdict.reasons.concat()
+        };
+        assert_eq!(reason(1.0), "p99 beside congestors is 428.6 times p99 alone");
+        assert!(reason(1.1).ends_with("428.6 times p99 alone, at least 389.6 times"));
     }
 
     #[test]

@@ -73,7 +73,7 @@ enum ContributionState {
     Landed,
 }
 
-/// What the input at the other end has not been told.
+/// What the input at the other end does not know.
 #[derive(Clone, Copy, Debug, Default)]
 struct PendingNotices {
     welcome: bool,
@@ -124,7 +124,7 @@ struct InputConnection {
     hello: Option<u32>,
     /// Where it said that its stream ends.
     end: u64,
-    /// It was told where its ring is.
+    /// It knows where its ring is.
     welcomed: bool,
     /// By position, from the first one that is not released.
     slots: VecDeque<ContributionSlot>,

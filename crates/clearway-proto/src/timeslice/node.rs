@@ -32,7 +32,7 @@ pub enum TimesliceCommand {
     /// Input: the contribution to the next timeslice, for [`super::ContributionSource::Given`].
     Give(ContributionSpans),
     /// Input: the stream ends before this timeslice, or where it has come to if that is later. All
-    /// inputs must be told of the same end: what only some contribute to is never complete.
+    /// inputs must receive the same end: what only some contribute to is never complete.
     Finish {
         /// The first timeslice that is not built.
         timeslice: u64,

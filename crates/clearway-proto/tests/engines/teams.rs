@@ -127,7 +127,7 @@ impl TeamsWorld {
         }
     }
 
-    /// What all members of `team` were told, if all were told the same.
+    /// What all members of `team` received, if all received the same.
     fn has(&self, team: u32) -> Option<Channel> {
         let mut has: Vec<_> = self.teams[team as usize]
             .iter()
@@ -139,7 +139,7 @@ impl TeamsWorld {
 
     /// The first member of `team` casts all objects, on the channel that the team has.
     fn cast(&mut self, team: u32, key: u32) {
-        let channel = self.has(team).expect("all members were told");
+        let channel = self.has(team).expect("all members received it");
         let ranks = self.teams[team as usize].clone();
         let members: Arc<[Member]> =
             ranks.iter().map(|rank| Member { rank: Rank(*rank), leaf: 0 }).collect();

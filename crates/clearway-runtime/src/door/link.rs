@@ -91,7 +91,7 @@ pub fn call(
     let identity = RankKeyPair::new(CALLER, scope(session, secret)?)?;
     let own = identity.card();
     let hello = [&protocol.magic[..], &session.to_le_bytes(), &own].concat();
-    output.write_all(&hello).and_then(|()| output.flush()).map_err(DoorError::Unheard)?;
+    output.write_all(&hello).and_then(|()| output.flush()).map_err(DoorError::SendFailed)?;
     expect_magic(&mut *input, protocol)?;
     let card = read(&mut *input)?;
     let (mut speaker, mut listener) =
@@ -125,7 +125,7 @@ pub(super) fn answer_if(
     admit: impl FnOnce() -> Result<(), DoorError>,
 ) -> Result<Option<(SealedSender, SealedReceiver)>, DoorError> {
     let mut first = [0];
-    if input.read(&mut first).map_err(DoorError::Unspoken)? == 0 {
+    if input.read(&mut first).map_err(DoorError::ReceiveFailed)? == 0 {
         return Ok(None);
     }
     expect_magic(&mut first.chain(&mut *input), protocol)?;
@@ -134,13 +134,13 @@ pub(super) fn answer_if(
     let secret = match secret_of(session) {
         Some(secret) => secret,
         // The caller learns from a card of any other secret that its own is unknown.
-        None => keys::random::<32>().map_err(DoorError::Unspoken)?.to_vec(),
+        None => keys::random::<32>().map_err(DoorError::ReceiveFailed)?.to_vec(),
     };
     let identity = RankKeyPair::new(ANSWERER, scope(session, &secret)?)?;
     let own = identity.card();
     // This side's card is sent even if the caller's is wrong: then the caller knows why.
     let hello = [&protocol.magic[..], &own].concat();
-    output.write_all(&hello).and_then(|()| output.flush()).map_err(DoorError::Unheard)?;
+    output.write_all(&hello).and_then(|()| output.flush()).map_err(DoorError::SendFailed)?;
     let (mut speaker, mut listener) =
         agree(identity, [card, own], CALLER, protocol, (input, output))?;
     listener.record::<TAG>()?;
@@ -156,7 +156,7 @@ fn scope(session: u64, secret: &[u8]) -> Result<KeyScope, DoorError> {
 /// Reads the next `N` bytes.
 fn read<const N: usize>(input: &mut dyn Read) -> Result<[u8; N], DoorError> {
     let mut bytes = [0; N];
-    input.read_exact(&mut bytes).map_err(DoorError::Unspoken)?;
+    input.read_exact(&mut bytes).map_err(DoorError::ReceiveFailed)?;
     Ok(bytes)
 }
 
@@ -197,7 +197,7 @@ impl SealedSender {
             let mut sealed = Vec::with_capacity(length as usize);
             sealed.push(mark);
             sealed.extend_from_slice(part);
-            self.output.write_all(&length.to_le_bytes()).map_err(DoorError::Unheard)?;
+            self.output.write_all(&length.to_le_bytes()).map_err(DoorError::SendFailed)?;
             self.record(sealed)?;
             if behind.is_empty() {
                 return Ok(());
@@ -210,7 +210,10 @@ impl SealedSender {
     fn record(&mut self, mut bytes: Vec<u8>) -> Result<(), DoorError> {
         let too_long = DoorError::TooLong { length: bytes.len() };
         self.sealer.seal(&mut bytes).ok_or(too_long)?;
-        self.output.write_all(&bytes).and_then(|()| self.output.flush()).map_err(DoorError::Unheard)
+        self.output
+            .write_all(&bytes)
+            .and_then(|()| self.output.flush())
+            .map_err(DoorError::SendFailed)
     }
 }
 
@@ -222,12 +225,12 @@ impl SealedReceiver {
     pub fn receive(&mut self) -> Result<Option<Vec<u8>>, DoorError> {
         let mut message = Vec::new();
         let mut length = [0; 4];
-        if self.input.read(&mut length[..1]).map_err(DoorError::Unspoken)? == 0 {
+        if self.input.read(&mut length[..1]).map_err(DoorError::ReceiveFailed)? == 0 {
             return Ok(None);
         }
         let mut begun = 1;
         loop {
-            self.input.read_exact(&mut length[begun..]).map_err(DoorError::Unspoken)?;
+            self.input.read_exact(&mut length[begun..]).map_err(DoorError::ReceiveFailed)?;
             begun = 0;
             let length = u32::from_le_bytes(length) as usize;
             if length > 1 + PART_MAX + TAG
@@ -236,7 +239,7 @@ impl SealedReceiver {
                 return Err(DoorError::TooLong { length: message.len() + length });
             }
             let mut bytes = vec![0; length];
-            self.input.read_exact(&mut bytes).map_err(DoorError::Unspoken)?;
+            self.input.read_exact(&mut bytes).map_err(DoorError::ReceiveFailed)?;
             let part = self.opener.open(&mut bytes).ok_or(DoorError::Forged)?;
             let (mark, part) = part.split_first().ok_or(DoorError::Forged)?;
             message.extend_from_slice(part);
@@ -275,7 +278,7 @@ mod tests {
 
     fn answered(ends: StreamEnds, secret: &[u8]) -> End {
         answer(ends, &PROTOCOL, secret)?
-            .ok_or(DoorError::Unspoken(io::ErrorKind::UnexpectedEof.into()))
+            .ok_or(DoorError::ReceiveFailed(io::ErrorKind::UnexpectedEof.into()))
     }
 
     fn meet(secrets: [&'static [u8]; 2]) -> (End, End) {
@@ -326,7 +329,7 @@ mod tests {
             again.shutdown(std::net::Shutdown::Write).expect("closed");
             let answered = answered(ends(b), SECRET);
             assert!(
-                matches!(answered, Err(DoorError::Unspoken(_) | DoorError::Forged)),
+                matches!(answered, Err(DoorError::ReceiveFailed(_) | DoorError::Forged)),
                 "{answered:?}"
             );
         }

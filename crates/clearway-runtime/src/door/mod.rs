@@ -41,10 +41,10 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub enum DoorError {
     /// The other end takes nothing that is sent to it: look whether it runs.
     #[error("the other end does not listen")]
-    Unheard(#[source] io::Error),
+    SendFailed(#[source] io::Error),
     /// The connection ended or broke before the other end had said all: look whether it runs.
     #[error("the other end does not speak")]
-    Unspoken(#[source] io::Error),
+    ReceiveFailed(#[source] io::Error),
     /// The other end is another program or another version: put the same on all hosts.
     #[error("the other end speaks another protocol")]
     OtherProtocol,
@@ -162,7 +162,11 @@ impl AcceptedPeer {
     pub fn begins_with(&mut self, magic: &[u8; 16]) -> Result<bool, DoorError> {
         let mut begun = Vec::new();
         let wanted = magic.len() as u64;
-        self.input.by_ref().take(wanted).read_to_end(&mut begun).map_err(DoorError::Unspoken)?;
+        self.input
+            .by_ref()
+            .take(wanted)
+            .read_to_end(&mut begun)
+            .map_err(DoorError::ReceiveFailed)?;
         let is_same = begun == magic;
         if !is_same {
             self.input.unread = begun;
@@ -194,14 +198,14 @@ impl AcceptedPeer {
     ) -> Result<Option<(SealedSender, SealedReceiver, PeerPlace)>, DoorError> {
         let Self { stream, input, mut place, .. } = self;
         let until = input.until.clone();
-        let heard = stream.try_clone().map_err(DoorError::Unspoken)?;
+        let heard = stream.try_clone().map_err(DoorError::ReceiveFailed)?;
         let ends: StreamEnds = (Box::new(input), Box::new(stream));
         let link = answer_if(ends, protocol, secret_of, || place.admit())?;
         if let Ok(mut until) = until.lock() {
             *until = None;
         }
         // From now on the limit is what the owner of the connection sets.
-        heard.set_read_timeout(None).map_err(DoorError::Unspoken)?;
+        heard.set_read_timeout(None).map_err(DoorError::ReceiveFailed)?;
         Ok(link.map(|(speaker, listener)| (speaker, listener, PeerPlace { _place: place })))
     }
 }
@@ -338,7 +342,7 @@ mod tests {
         let (_sender, mut receiver, _place) = authenticated;
         let _silent = calls.join().expect("no panic").expect("agreed");
         stream.set_read_timeout(Some(Duration::from_millis(1))).expect("set");
-        assert!(matches!(receiver.receive(), Err(DoorError::Unspoken(_))));
+        assert!(matches!(receiver.receive(), Err(DoorError::ReceiveFailed(_))));
     }
 
     #[test]

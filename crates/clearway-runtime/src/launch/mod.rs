@@ -37,6 +37,7 @@ mod rendezvous;
 mod send;
 mod slurm;
 mod ssh;
+mod ssh_connection;
 mod start;
 mod started_job;
 mod started_ranks;
@@ -53,6 +54,7 @@ pub use job::{Credential, Job, ProgramShare};
 pub use remote::{ExitReason, RemoteProcess, quoted, ssh_command};
 pub use send::RemoteInput;
 pub(crate) use send::send_all;
+pub use ssh_connection::SshConnection;
 pub use start::{SshOptions, start_apart_over_ssh, start_over_ssh};
 pub use started_job::StartedJob;
 

@@ -69,7 +69,7 @@ pub struct Line {
 /// Words that all PEs of the host share and rarely read.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct Board {
+pub struct JobStatusWords {
     /// The PE that sets it first reports why the job ends.
     pub spoken: AtomicU32,
     /// The status with which it ends.
@@ -268,9 +268,9 @@ impl HostMemory {
     }
 
     /// Returns the board.
-    pub(super) fn board(&self) -> &Board {
-        // SAFETY: as in `line`; the board is shorter than its page.
-        unsafe { &*self.mapped.start.as_ptr().cast::<Board>() }
+    pub(super) fn status_words(&self) -> &JobStatusWords {
+        // SAFETY: as in `line`; they are shorter than its page.
+        unsafe { &*self.mapped.start.as_ptr().cast::<JobStatusWords>() }
     }
 }
 

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 pub use gate::{Waking, sleep_while, wake};
 pub use meet::Entrance;
-pub use memory::{Board, LINES, Line, RING_LENGTH, SLOTS};
+pub use memory::{JobStatusWords, LINES, Line, RING_LENGTH, SLOTS};
 pub use wait_policy::{PeerLocation, WaitPolicy, processor};
 pub(crate) use wait_policy::{YIELD_LONG, YIELD_TO_NOBODY, sleep_after};
 
@@ -196,8 +196,8 @@ impl Near {
     }
 
     /// Returns the words that all PEs of the host share.
-    pub fn board(&self) -> &Board {
-        self.memory.board()
+    pub fn status_words(&self) -> &JobStatusWords {
+        self.memory.status_words()
     }
 
     /// Returns how sleepers and wakers avoid lost wake-ups.

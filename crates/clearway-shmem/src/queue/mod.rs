@@ -50,7 +50,7 @@ use crate::collective::sync::Gathering;
 use crate::constants::THREAD_MULTIPLE;
 use crate::far::Far;
 use crate::fault::Fault;
-use crate::heap::Books;
+use crate::heap::HeapLedger;
 use crate::job::{self, Job};
 use crate::team::{Members, Team};
 
@@ -309,7 +309,7 @@ pub(crate) struct Queues {
     /// Open buffers and closed ones that are not applied, of all lanes.
     unfinished: AtomicU32,
     /// The pool's blocks.
-    pool: Mutex<Books>,
+    pool: Mutex<HeapLedger>,
     threshold: usize,
     /// The classes in which queues pushed something to far PEs since a barrier, a bit each.
     far_classes: AtomicU32,
@@ -329,7 +329,7 @@ impl Queues {
             table: (0..QUEUES_MAX).map(|_| OnceLock::new()).collect(),
             rings: Rings::new(places, near),
             unfinished: AtomicU32::new(0),
-            pool: Mutex::new(Books::new(pool)),
+            pool: Mutex::new(HeapLedger::new(pool)),
             threshold,
             far_classes: AtomicU32::new(0),
         }
@@ -413,10 +413,10 @@ impl Queues {
             }
         }
         let mut pool = self.pool();
-        *pool = Books::new(pool.length());
+        *pool = HeapLedger::new(pool.length());
     }
 
-    fn pool(&self) -> MutexGuard<'_, Books> {
+    fn pool(&self) -> MutexGuard<'_, HeapLedger> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,7 +10,7 @@ use clearway_proto::base::BitsPerSec;
 use super::flagged::{FlagValues, joined, parameters};
 use super::results::{ReportDestination, ReportFlags};
 use crate::mechanism::cast::{
-    CastRequest, ExcludePattern, KeepFigures, PORT, cast, receive, serve,
+    CastRequest, ExcludePattern, KeepFigures, PORT, RemovalRight, cast, receive, serve,
 };
 use crate::policy::PolicyFlags;
 use crate::report::FigureFormat;
@@ -34,6 +34,9 @@ enum CastCommand {
         /// Write into this directory; nothing outside is touched.
         #[arg(long, value_name = "DIR", default_value = ".")]
         into: PathBuf,
+        /// Refuse casts with --delete: senders with the key add and replace files, and remove none.
+        #[arg(long)]
+        no_delete: bool,
         /// Listen at this address.
         #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT))]
         listen: SocketAddrV4,
@@ -133,8 +136,9 @@ pub(crate) struct CastFlags {
 /// Casts, or waits for casts.
 pub(super) fn command(flags: &CastFlags) -> Result<Exit> {
     match &flags.command {
-        Some(CastCommand::Serve { key, into, listen, metrics }) => {
-            serve(*listen, key, into, *metrics).map(|()| Exit::Good)
+        Some(CastCommand::Serve { key, into, no_delete, listen, metrics }) => {
+            let removal = if *no_delete { RemovalRight::Denied } else { RemovalRight::Granted };
+            serve(*listen, key, into, removal, *metrics).map(|()| Exit::Good)
         }
         Some(CastCommand::Receive) => receive(),
         None if flags.paths.is_empty() && flags.exec.is_none() => {

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clearway_lab::{
-    CheckOutcome, HOST_VARIABLE, LAB_VARIABLE, LabName, LabSpec, OFFLOAD_MAX, QueueKind, Topology,
-    keeper, permission,
+    CheckOutcome, HOST_VARIABLE, LAB_VARIABLE, LabName, LabSpec, QueueKind, Topology, keeper,
+    permission,
 };
 
 use super::LabCommand;
@@ -72,12 +72,7 @@ fn up(command: LabCommand) -> Result<Exit> {
     };
     let spec = LabSpec { rails, queue, queue_packets, ..LabSpec::new(topology) };
     spec.check()?;
-    if !(1..=OFFLOAD_MAX).contains(&offload) {
-        wrong_usage!("--offload is {offload}; 1 to {OFFLOAD_MAX} work");
-    }
-    if offload > 1 && queue != QueueKind::Fifo {
-        wrong_usage!("--offload {offload} needs --queue fifo: other queues count packets");
-    }
+    spec.check_offload(offload)?;
     let mut keeper = Command::new(std::env::current_exe().context("the path of this program")?);
     keeper.arg("lab-keeper").arg(name.as_str()).env(SPEC_VARIABLE, serde_json::to_string(&spec)?);
     keeper::start(keeper)?;

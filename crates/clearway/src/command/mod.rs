@@ -43,6 +43,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clearway_runtime::launch::escaped;
 
 use crate::doctor::{self, OutputFormat};
+use crate::report::numerals::wrap;
 use crate::run::exit::{Exit, exit_of, refuses_permission};
 use crate::run::rank_process;
 use crate::run::set_verbosity;
@@ -134,17 +135,7 @@ fn with_remedy(refusal: clap::Error) -> clap::Error {
 
 /// Breaks `sentence` between words into lines of `columns`, with `between` from line to line.
 fn folded(sentence: &str, columns: usize, between: &str) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    for word in sentence.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
-                *line += " ";
-                *line += word;
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines.join(between)
+    wrap(sentence, columns).join(between)
 }
 
 fn dispatch(command: Command) -> Result<Exit> {

@@ -300,6 +300,17 @@ impl Journal {
     }
 }
 
+/// Removes a journal without a sentence when it is dropped: after the last one could be written.
+struct EmptyJournal(PathBuf);
+
+impl Drop for EmptyJournal {
+    fn drop(&mut self) {
+        if self.0.metadata().is_ok_and(|found| found.len() == 0) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+}
+
 /// Mounts in this process, until it is unmounted.
 fn serve(flags: &MountFlags) -> Result<Exit> {
     let first = if flags.background { Journal::Starter } else { Journal::StandardError };
@@ -327,6 +338,8 @@ fn serve(flags: &MountFlags) -> Result<Exit> {
             }
         }
     });
+    let _left = matches!(mounted, Serving::Remote(_) if flags.background)
+        .then(|| EmptyJournal(mounted.journal(flags)));
     if flags.background {
         let path = mounted.journal(flags);
         let file = OpenOptions::new().create(true).append(true).open(&path);

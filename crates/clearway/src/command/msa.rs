@@ -1,10 +1,11 @@
 //! `clearway msa`: looks at archives of microslices and timeslices, checks, copies and makes them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clearway_proto::archive::{Compression, Item, Limits, Versions};
 use clearway_proto::microslice::{Checksum, GeneratorPlan};
+use clearway_runtime::launch::escaped;
 
 use super::arguments::{MsaFiles, MsaFormat, MsaLimits};
 use super::{MsaCommand, json_text, print};
@@ -13,7 +14,7 @@ use crate::mechanism::timeslice::archive::{
     Locator, SurveyDepth, checked, described, make, survey,
 };
 use crate::run::exit::{Exit, wrong_usage};
-use crate::run::notice;
+use crate::run::{RemainingTime, notice};
 
 /// Does what `command` says.
 pub(crate) fn command(command: MsaCommand) -> Result<Exit> {
@@ -66,15 +67,18 @@ pub(crate) fn command(command: MsaCommand) -> Result<Exit> {
 
 fn look(files: &MsaFiles, depth: SurveyDepth, page: fn(&[FileReport]) -> String) -> Result<Exit> {
     let limits = Limits { item_bytes: files.limits.item_max.0 };
-    let mut reports = Vec::new();
-    for locator in &files.files {
-        if locator.cycles > 1 {
-            wrong_usage!("cycles are for `msa copy`; every file is looked at once");
-        }
-        for path in locator.paths() {
-            reports.push(survey(&path, limits, depth)?);
-        }
+    if files.files.iter().any(|locator| locator.cycles > 1) {
+        wrong_usage!("cycles are for `msa copy`; every file is looked at once");
     }
+    let paths: Vec<PathBuf> = files.files.iter().flat_map(Locator::paths).collect();
+    let bytes = |path: &PathBuf| path.metadata().map_or(1.0, |found| found.len().max(1) as f64);
+    let remaining = RemainingTime::begin("file", paths.iter().map(bytes).collect(), None);
+    let mut reports = Vec::new();
+    for path in &paths {
+        remaining.part(escaped(&path.display().to_string()));
+        reports.push(survey(path, limits, depth)?);
+    }
+    drop(remaining);
     print(&if files.json { json_text(&reports)? } else { page(&reports) })?;
     Ok(if reports.iter().any(FileReport::is_faulty) { Exit::Findings } else { Exit::Good })
 }

@@ -67,11 +67,12 @@ impl ReportDestination {
     pub(super) fn write(&self, report: &Report) -> Result<PathBuf> {
         match self {
             Self::In(directory) => {
-                store::write(directory, report, &presenters()).map(|()| directory.clone())
+                write_or_remove(directory, report)?;
+                Ok(directory.clone())
             }
             Self::Below(parent) => {
                 let directory = next_number(parent)?;
-                store::write(&directory, report, &presenters())?;
+                write_or_remove(&directory, report)?;
                 point(parent, &directory)?;
                 Ok(directory)
             }
@@ -79,7 +80,13 @@ impl ReportDestination {
     }
 }
 
-/// Takes `directory` for a run that leaves `file` there.
+/// Writes `report` into `directory`, which does not stay empty when that fails.
+fn write_or_remove(directory: &Path, report: &Report) -> Result<()> {
+    // A directory that has anything in it stays.
+    store::write(directory, report, &presenters()).inspect_err(|_| drop(fs::remove_dir(directory)))
+}
+
+/// Checks that a run may leave `file` in `directory`, which is made when that is written.
 ///
 /// # Errors
 /// One sentence: an earlier run left one, and nobody said that it may go; or the directory cannot
@@ -91,7 +98,7 @@ fn claim(directory: &Path, file: &str, flags: &ReportFlags) -> Result<()> {
             "{shown} holds the {file} of an earlier run; name another directory, or add --overwrite"
         );
     }
-    try_writing(directory)
+    try_making(directory)
 }
 
 /// Makes the directory below `parent` that has the next number.
@@ -191,6 +198,17 @@ mod tests {
         fs::create_dir(parent.join("one")).expect("made");
         try_making(&parent.join("one/two")).expect("it can be written");
         assert_eq!(fs::read_dir(parent.join("one")).expect("it stays").count(), 0);
+        fs::remove_dir_all(parent).expect("removed");
+    }
+
+    #[test]
+    fn open__a_run_that_fails_early_leaves_no_directory() {
+        let parent = scratch("early");
+        let flags = ReportFlags { out: Some(parent.join("a/b")), overwrite: false };
+        let results = ReportDestination::open("bench", &flags).expect("it can be written");
+        assert_eq!(fs::read_dir(&parent).expect("a directory").count(), 0);
+        results.write(&sample::incast_demo()).expect("written");
+        assert!(parent.join("a/b/report.json").exists());
         fs::remove_dir_all(parent).expect("removed");
     }
 

@@ -95,9 +95,9 @@ impl fmt::Display for BudgetTerms {
     }
 }
 
-/// How a member stands with its coordinator.
+/// What the coordinator last answered to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BudgetStanding {
+enum MembershipStatus {
     New,
     Granted,
     Refused(BudgetRefusal),
@@ -109,7 +109,7 @@ struct ClientState {
     /// When whoever sends took the rate last.
     taken_at: LocalNs,
     heard_at: LocalNs,
-    standing: BudgetStanding,
+    status: MembershipStatus,
     is_connected: bool,
     is_closing: bool,
 }
@@ -139,7 +139,7 @@ impl BudgetTerms {
             member,
             taken_at: now,
             heard_at: now,
-            standing: BudgetStanding::New,
+            status: MembershipStatus::New,
             is_connected: false,
             is_closing: false,
         };
@@ -152,7 +152,7 @@ impl BudgetTerms {
         let own = Arc::clone(&shared);
         let thread = Builder::new().name("budget".to_owned()).spawn(move || own.run());
         if let Err(why) = &thread {
-            shared.stand(BudgetStanding::Absent, &format!("no thread: {why}"));
+            shared.set_status(MembershipStatus::Absent, &format!("no thread: {why}"));
         }
         BudgetClient { shared, thread: thread.ok() }
     }
@@ -219,7 +219,7 @@ impl BudgetClient {
     }
 
     fn wait_for(&self, most: Duration) {
-        let is_new = |state: &mut ClientState| state.standing == BudgetStanding::New;
+        let is_new = |state: &mut ClientState| state.status == MembershipStatus::New;
         let state = self.shared.lock();
         drop(self.shared.changed.wait_timeout_while(state, most, is_new));
     }
@@ -245,27 +245,27 @@ impl ClientShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of how the member stands, and says what changed.
-    fn stand(&self, standing: BudgetStanding, cause: &str) {
-        let before = std::mem::replace(&mut self.lock().standing, standing);
+    /// Records the status of the member, and reports a change.
+    fn set_status(&self, status: MembershipStatus, cause: &str) {
+        let before = std::mem::replace(&mut self.lock().status, status);
         self.changed.notify_all();
-        if before == standing {
+        if before == status {
             return;
         }
         let BudgetTerms { class, budget, place } = &self.terms;
         let floor = budget_floor(*budget);
-        match (before, standing) {
-            (_, BudgetStanding::Absent) => (self.say)(&format!(
+        match (before, status) {
+            (_, MembershipStatus::Absent) => (self.say)(&format!(
                 "the coordinator {place} does not answer ({cause}); {class} is sent at up to {floor} until it does"
             )),
-            (_, BudgetStanding::Refused(BudgetRefusal::Full)) => (self.say)(&format!(
+            (_, MembershipStatus::Refused(BudgetRefusal::Full)) => (self.say)(&format!(
                 "the coordinator {place} has {MEMBERS_MAX} members, the most of a budget; {class} is sent at up to {floor}"
             )),
-            (_, BudgetStanding::Refused(BudgetRefusal::NoBudget)) => (self.say)(&format!(
+            (_, MembershipStatus::Refused(BudgetRefusal::NoBudget)) => (self.say)(&format!(
                 "the coordinator {place} has no budget for {class}, which is sent at up to {floor}; give all hosts the same policy"
             )),
-            (BudgetStanding::New, _) | (_, BudgetStanding::New) => {}
-            (_, BudgetStanding::Granted) => {
+            (MembershipStatus::New, _) | (_, MembershipStatus::New) => {}
+            (_, MembershipStatus::Granted) => {
                 (self.say)(&format!("the coordinator {place} answers again"));
             }
         }
@@ -281,7 +281,7 @@ impl ClientShared {
             let Some(cause) = cause else { return };
             // A coordinator that starts again in time is not missed.
             if self.lock().member.used(clock::now()).is_none() {
-                self.stand(BudgetStanding::Absent, &cause);
+                self.set_status(MembershipStatus::Absent, &cause);
             }
             let is_open = |state: &mut ClientState| !state.is_closing;
             let waited = self.changed.wait_timeout_while(self.lock(), CALL_AGAIN, is_open);
@@ -300,7 +300,7 @@ impl ClientShared {
         {
             let (mut state, now) = (self.lock(), clock::now());
             (state.is_connected, state.heard_at) = (ended.is_none(), now);
-            state.member.hurry(now);
+            state.member.renew_soon(now);
         }
         let own = Arc::clone(self);
         let listener =
@@ -359,21 +359,21 @@ impl ClientShared {
         while let Ok(Some(bytes)) = receiver.receive()
             && let Some(answer) = BudgetAnswer::decode(&bytes)
         {
-            let standing = {
+            let status = {
                 let (mut state, now) = (self.lock(), clock::now());
                 state.heard_at = now;
                 match answer {
                     BudgetAnswer::Granted(grant) => {
                         state.member.granted(now, &grant);
-                        BudgetStanding::Granted
+                        MembershipStatus::Granted
                     }
                     BudgetAnswer::Refused(why) => {
                         state.member.refused(now);
-                        BudgetStanding::Refused(why)
+                        MembershipStatus::Refused(why)
                     }
                 }
             };
-            self.stand(standing, "");
+            self.set_status(status, "");
         }
         self.lock().is_connected = false;
         self.changed.notify_all();

@@ -50,12 +50,12 @@ const TICK: Duration = Duration::from_millis(50);
 const BUDGET: MetricTitle = MetricTitle {
     name: "policy_budget",
     help: "Bytes of a class that all hosts may send in a second.",
-    unit: MetricUnit::Bytes,
+    unit: MetricUnit::BytesPerSecond,
 };
 const GRANTED: MetricTitle = MetricTitle {
     name: "policy_granted",
     help: "Bytes of a class that members may send in a second.",
-    unit: MetricUnit::Bytes,
+    unit: MetricUnit::BytesPerSecond,
 };
 const MEMBERS: MetricTitle = MetricTitle {
     name: "policy_members",

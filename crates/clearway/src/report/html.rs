@@ -14,8 +14,9 @@ use std::fmt::Write;
 
 use clearway_runtime::launch::quoted;
 
-use super::model::{Labels, Report, RunOutcome, Verdict, labels};
+use super::model::{Report, RunOutcome, Verdict, labels};
 use super::present::Presenter;
+use super::title::title_of;
 
 #[cfg(test)]
 pub(crate) mod browser;
@@ -170,33 +171,6 @@ pub(crate) fn queue_class(queue: &str, queues: &[String]) -> String {
 /// Returns a queue's name behind a swatch of its colour.
 pub(crate) fn queue_name(queue: &str, queues: &[String]) -> String {
     drawing::coloured(queue_place(queue, queues), queue)
-}
-
-/// Returns the values of labels as a title: `ping-8B under incast-6:1, fifo`.
-pub(crate) fn title_of(all: &Labels) -> String {
-    let of = |key: &str| all.get(key).map(String::as_str);
-    let mut title = match (of(labels::VICTIM), of(labels::CONGESTOR)) {
-        (Some(victim), Some(congestor)) => format!("{victim} under {congestor}"),
-        (one, other) => one.or(other).unwrap_or("").to_owned(),
-    };
-    if let Some(members) = of(labels::MEMBERS) {
-        title.push_str(&format!(" of {members} hosts"));
-    }
-    if let Some(percent) = of(labels::INTENSITY) {
-        title.push_str(&format!(" at {percent} %"));
-    }
-    if let Some(bursts) = of(labels::BURSTS) {
-        title.push_str(&format!(", {}{bursts}", if bursts.contains('/') { "bursts " } else { "" }));
-    }
-    if let Some(place) = of(labels::PLACE) {
-        title.push_str(if title.is_empty() { "on " } else { " on " });
-        title.push_str(place);
-    }
-    if let Some(queue) = of(labels::QUEUE) {
-        title.push_str(if title.is_empty() { "" } else { ", " });
-        title.push_str(queue);
-    }
-    title
 }
 
 /// Returns a section of the page; nothing where it has no body.

@@ -37,6 +37,7 @@ pub(crate) mod place_comparison;
 pub(crate) mod present;
 pub(crate) mod store;
 pub(crate) mod terminal;
+pub(crate) mod title;
 
 pub(crate) use figure_format::{FigureFormat, NothingMore};
 

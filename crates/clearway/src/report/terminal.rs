@@ -11,9 +11,12 @@ use super::model::{
 };
 use super::numerals::{digits, digits_in, fit, printable, wrap};
 use super::present::Presenter;
+use super::title::cell_title;
 
 /// Columns of the narrowest terminal in use.
 pub(crate) const WIDTH: usize = 80;
+/// The longest name that stands beside its verdict; a longer one has a line of its own.
+const NAME_MAX: usize = 44;
 
 /// Columns of an outcome.
 const OUTCOME: usize = 10;
@@ -92,8 +95,13 @@ fn verdict(report: &Report, paint: ColourMode) -> Vec<String> {
     let mut lines = vec![paint.outcome(verdict.outcome)];
     lines.extend(wrap(&verdict.sentence, WIDTH));
     let names: Vec<String> = verdict.parts.iter().map(part_name).collect();
-    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    for (part, name) in verdict.parts.iter().zip(names) {
+    let length = |name: &String| name.chars().count();
+    let width = names.iter().map(length).filter(|it| *it <= NAME_MAX).max().unwrap_or(0);
+    for (part, mut name) in verdict.parts.iter().zip(names) {
+        if length(&name) > NAME_MAX {
+            lines.push(fit(&format!("  {name}"), WIDTH));
+            name.clear();
+        }
         let column = 2 + width + 1 + OUTCOME + 1;
         let mut sentence = wrap(&part.sentence, WIDTH - column).into_iter();
         let first = sentence.next().unwrap_or_default();
@@ -179,20 +187,10 @@ fn fabric(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Returns the queue and patterns of a part, at most 34 columns, and 18 more where loads differ.
+/// Returns the queue and cell of a part.
 fn part_name(part: &PartVerdict) -> String {
-    let label = |key: &str| part.labels.get(key).map(String::as_str);
-    let patterns = [label(labels::VICTIM), label(labels::CONGESTOR)];
-    let patterns = patterns.into_iter().flatten().collect::<Vec<_>>().join(" under ");
-    let patterns =
-        label(labels::PLACE).map_or(patterns.clone(), |place| format!("{place}: {patterns}"));
-    let percent = label(labels::INTENSITY).map_or_else(String::new, |it| format!(" {it} %"));
-    let bursts = label(labels::BURSTS).map_or_else(String::new, |it| format!(" {it}"));
-    let members = label(labels::MEMBERS).map_or_else(String::new, |it| format!(" of {it}"));
-    let load = fit(&format!("{members}{percent}{bursts}"), 18);
-    let patterns = format!("{}{load}", fit(&patterns, 24));
-    let name = format!("{:<10}{patterns}", fit(label(labels::QUEUE).unwrap_or("-"), 9));
-    name.trim_end().to_owned()
+    let queue = part.labels.get(labels::QUEUE).map_or("-", String::as_str);
+    format!("{:<10}{}", fit(queue, 9), cell_title(&part.labels)).trim_end().to_owned()
 }
 
 fn warnings(report: &Report) -> Vec<String> {

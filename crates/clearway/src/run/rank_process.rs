@@ -111,7 +111,7 @@ fn identity(bind: &PortRequest) -> Result<Option<RankKeyPair>> {
     let secret = match std::env::var(SECRET_VARIABLE) {
         Ok(secret) if bind.network == Network::Sealed || RankPort::wants_fabric(bind) => secret,
         Err(error) if bind.network == Network::Sealed => {
-            return Err(error).context("this rank was not told its job's secret");
+            return Err(error).context("this rank did not receive its job's secret");
         }
         _ => return Ok(None),
     };

@@ -178,7 +178,7 @@ struct TaskHost<P> {
 }
 
 impl<P> TaskHost<P> {
-    /// Returns how this process ends: well, if it was told to.
+    /// Returns how this process ends: well, if it was asked to.
     fn end(&self) -> Exit {
         if self.is_dismissed { Exit::Good } else { Exit::Failed }
     }

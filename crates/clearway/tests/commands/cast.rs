@@ -682,7 +682,10 @@ fn cast__over_ssh_as_one_program_says_it() {
     let [a, b] = ["a", "b"].map(|name| ground.root.join(name));
     cast(&["--to", &format!("n1:{},n2:{}", a.display(), b.display())])
         .expect(0, "2 of 2 have everything");
-    [a, b].iter().for_each(|directory| assert_eq!(names(directory), ["model"]));
+    [&a, &b].iter().for_each(|directory| assert_eq!(names(directory), ["model"]));
+    let inner = format!("n1:{},n2:{}", a.display(), a.join("inner").display());
+    cast(&["--to", &inner])
+        .expect(1, "its directory lies in that of n1, which this cast fills too");
     let rude = cast(&["--to", "rude"]);
     rude.expect(1, "all is \\u{1b}]0;well\\u{7}");
     assert!(!rude.text.contains('\u{1b}') && !rude.errors.contains('\u{1b}'));

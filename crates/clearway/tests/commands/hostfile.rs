@@ -218,6 +218,40 @@ fn hostfile__ranks_run_where_the_file_says_and_the_report_is_here() {
 }
 
 #[test]
+fn cast__receivers_of_one_host_share_a_connection_of_ssh() {
+    let Some(test_bed) = SshTestBed::with_server("ssh-shared") else { return };
+    let targets = |host: &str, numbers: std::ops::Range<u32>| {
+        let target = |it| format!("{host}:{}", test_bed.path(&format!("{host}-{it}")).display());
+        numbers.map(target).collect::<Vec<_>>().join(",")
+    };
+    let path = std::env::var("PATH").unwrap_or_default();
+    let cast = |to: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
+        command.arg("cast").arg(test_bed.path("config")).args(["--to", to, "--remote-program"]);
+        command.arg(test_bed.path("clearway"));
+        command.env("PATH", format!("{}:{path}", test_bed.directory.display()));
+        fs::create_dir_all(test_bed.path("tmp")).expect("made");
+        command.env("TMPDIR", test_bed.path("tmp"));
+        let output = command.output().expect("an end");
+        assert_eq!(fs::read_dir(test_bed.path("tmp")).expect("made").count(), 0, "sockets");
+        output
+    };
+    // Nine and the master's are as many sessions as a server takes in one connection.
+    let to = [targets("127.0.0.1", 0..11), targets("127.0.0.2", 0..1)].join(",");
+    let output = cast(&to);
+    assert!(output.status.success(), "{}", errors(&output));
+    for name in ["127.0.0.1-0", "127.0.0.1-10", "127.0.0.2-0"] {
+        assert!(test_bed.path(name).join("config").exists(), "{name}");
+    }
+    let log = fs::read_to_string(test_bed.path("log")).expect("a log");
+    let connections = log.matches("Accepted publickey").count();
+    assert_eq!(connections, 3, "two to the first host, one to the second: {log}");
+    let output = cast(&targets("nobody@127.0.0.1", 0..2));
+    let said = errors(&output) + &String::from_utf8_lossy(&output.stdout);
+    assert_eq!((output.status.code(), said.matches("ssh: ").count()), (Some(1), 2), "{said}");
+}
+
+#[test]
 fn hostfile__the_rate_of_links_that_do_not_tell_it_is_measured() {
     let Some(test_bed) = SshTestBed::with_server("ssh-rate") else { return };
     fs::write(test_bed.path("hosts"), HOSTS).expect("written");

@@ -248,7 +248,7 @@ fn serve__a_faulty_policy_is_refused_and_changes_nothing() {
     let scraped = Scraped::from_address(&metrics).expect("it serves");
     scraped.is_documented("policy_");
     scraped.is_accepted();
-    assert_eq!(scraped.get("policy_budget_bytes{class=\"bulk\"}"), 1e9);
+    assert_eq!(scraped.get("policy_budget_bytes_per_second{class=\"bulk\"}"), 1e9);
     let id = nix::unistd::Pid::from_raw(server.id() as i32);
     let mut read_again = |text: &str| {
         place.write("site.toml", text);

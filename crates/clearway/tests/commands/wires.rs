@@ -72,7 +72,7 @@ fn parent(pid: Pid) -> Option<Pid> {
     parent.trim().parse().ok().map(Pid::from_raw)
 }
 
-/// Waits until no process of this run is left: who was told to end may be doing it when the
+/// Waits until no process of this run is left: who was asked to end may be doing it when the
 /// launcher has ended.
 fn expect_nothing_left(directory: &Path) {
     processes::wait_until(

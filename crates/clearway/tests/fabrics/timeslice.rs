@@ -251,7 +251,7 @@ struct RunningJob<'a> {
     built: BTreeMap<u64, Vec<CompletedTimeslice>>,
     releases: BTreeMap<(Picos, u64), (Rank, u32, u64)>,
     ever_out: BTreeSet<Rank>,
-    /// How often one rank, the first, was told that another is out.
+    /// How often one rank, the first, was notified that another is out.
     reported: BTreeMap<(Rank, Rank), u32>,
     helpless: bool,
     /// How many of the trial's requests were made.

@@ -66,7 +66,7 @@ impl BudgetMember {
         self.used = self.held.filter(|_| now < self.until).map(|held| (held, self.until));
         let rate = self.used(now).map_or(self.floor, rate_of);
         if rate < before {
-            self.hurry(now);
+            self.renew_soon(now);
         }
         rate
     }
@@ -80,12 +80,12 @@ impl BudgetMember {
     pub fn set_demand(&mut self, now: LocalNs, demand: BitsPerSec) {
         if demand != self.demand {
             self.demand = demand;
-            self.hurry(now);
+            self.renew_soon(now);
         }
     }
 
     /// Asks again as soon as possible, as over a new connection.
-    pub fn hurry(&mut self, now: LocalNs) {
+    pub fn renew_soon(&mut self, now: LocalNs) {
         self.due = self.sent_at.map_or(now, |sent_at| now.max(sent_at + ASK_AGAIN));
     }
 

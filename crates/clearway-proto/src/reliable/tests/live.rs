@@ -23,7 +23,7 @@ struct TargetObservation {
 }
 
 /// Takes each flag as it comes, looks whether any word is torn, and counts in a word of its own,
-/// until told to stop.
+/// until asked to stop.
 fn program(memory: &WordMemory, seen: &TargetObservation, stop: &AtomicBool) {
     let word = |at| memory.word(at).expect("inside");
     while !stop.load(Ordering::Acquire) {
@@ -73,7 +73,7 @@ fn run(check: DigestPolicy, writes: u64) -> (u64, u64, u64) {
         while !is_over {
             job.pass(Nanos::from_micros(50));
             job.wire(0).poll(64, &mut |arrival| is_over |= matches!(arrival, Arrival::Done { .. }));
-            job.wire(1).poll(64, &mut |arrival| panic!("a silent write is told: {arrival:?}"));
+            job.wire(1).poll(64, &mut |arrival| panic!("a silent write is reported: {arrival:?}"));
         }
         // The flag of this write is taken before the next one raises it.
         while memory.word(FLAG).expect("inside").load(Ordering::Acquire) != 0 {

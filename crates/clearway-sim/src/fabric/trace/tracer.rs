@@ -115,7 +115,7 @@ impl Tracer {
     pub(super) fn accepted(&mut self, fabric: &Fabric, message: u32) {
         let Message { port, level, .. } = fabric.messages[message];
         self.wait(fabric, NONE, port, fabric.lane_of(port, level, 0), NONE, WaitCause::Own);
-        self.stand(fabric, NONE, port);
+        self.enqueue(fabric, NONE, port);
     }
 
     /// Records that something begins to wait; [`Tracer::stand`] says where it stands.
@@ -144,7 +144,7 @@ impl Tracer {
         });
     }
 
-    fn stand(&mut self, fabric: &Fabric, number: u32, port: u32) {
+    fn enqueue(&mut self, fabric: &Fabric, number: u32, port: u32) {
         if let Some(it) = self.waiters.iter_mut().find(|it| (it.number, it.port) == (number, port))
         {
             it.turn_to(WaitCause::Own, fabric.now);
@@ -163,7 +163,7 @@ impl Tracer {
         if !self.waiters.iter().any(|it| (it.number, it.port) == (packet.number, packet.out)) {
             self.arrived(fabric, packet);
         }
-        self.stand(fabric, packet.number, packet.out);
+        self.enqueue(fabric, packet.number, packet.out);
     }
 
     /// Records that `packet` starts on `port`; it still knows where it came from.

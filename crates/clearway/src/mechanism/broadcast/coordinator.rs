@@ -6,7 +6,7 @@
 //! idle network, and once in batches that share their synchronisation.
 //!
 //! # Invariants
-//! I1. What was seen is reported only if every byte was right and all survivors were told the same
+//! I1. What was seen is reported only if every byte was right and all survivors received the same
 //!     end.
 
 use std::collections::BTreeSet;

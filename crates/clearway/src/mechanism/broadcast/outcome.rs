@@ -141,7 +141,7 @@ impl CastResult {
         self.accounts.values().map(|account| &account.record).fold(BroadcastRecord::default(), add)
     }
 
-    /// Returns what all survivors were told, as the end of a sentence.
+    /// Returns what all survivors received, as the end of a sentence.
     pub(super) fn ending(&self) -> String {
         let account = self
             .accounts
@@ -170,7 +170,7 @@ impl CastResult {
                 (account.stable, account.aborted.filter(|object| *object < self.cast.objects))
             })
             .collect();
-        (ends.len() > 1).then(|| format!("survivors were told different ends: {ends:?}"))
+        (ends.len() > 1).then(|| format!("survivors received different ends: {ends:?}"))
     }
 }
 

@@ -15,18 +15,21 @@
 //! # Not here
 //! How the directory is kept safe (`target`), and how records come (`receiver`).
 
+mod replacement;
+
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
-use super::message::{HashPolicy, REPORTED_MAX, ReceiverOutcome, RemovalTask};
+use super::message::{HashPolicy, PlannedChanges, REPORTED_MAX, ReceiverOutcome, RemovalTask};
 use super::path::RelativePath;
 use super::plan::{
     BLOCK, BlockHash, EntryKind, Inventory, ManifestEntry, NumberRuns, hash_of, length_of, root_of,
@@ -102,6 +105,12 @@ pub(super) struct Assembly {
     buffer: Vec<u8>,
     /// What is removed when everything is there.
     pub(super) removal: Option<RemovalTask>,
+    /// Below these a name of another kind makes room for what is cast.
+    pub(super) replaced_below: Vec<RelativePath>,
+    /// Whole files and links whose name a directory has until it is removed, at the end.
+    blocked: Vec<(u32, Option<TemporaryFile>)>,
+    /// The sender is gone: nothing more is removed.
+    pub(super) is_over: Arc<AtomicBool>,
 }
 
 impl Assembly {
@@ -124,6 +133,9 @@ impl Assembly {
             written: 0,
             buffer,
             removal: None,
+            replaced_below: Vec::new(),
+            blocked: Vec::new(),
+            is_over: Arc::default(),
         }
     }
 
@@ -144,24 +156,30 @@ impl Assembly {
     }
 
     fn look(&mut self, number: u32, check: HashPolicy) -> Result<EntryProgress, FileFailure> {
+        let may_replace = self.may_replace(number);
         let entry = &self.entries[number as usize];
         let why = |error: io::Error| reason(&error);
-        let size = match &entry.kind {
-            EntryKind::File { size, .. } => *size,
-            EntryKind::Directory => {
-                self.target.make(&entry.path).map_err(why)?;
+        if entry.kind == EntryKind::Directory {
+            self.make(number).map_err(why)?;
+            return Ok(EntryProgress::Absent);
+        }
+        let found = match self.target.find(&entry.path) {
+            // A file stands where a directory of the path would be made.
+            Err(error)
+                if may_replace
+                    && self.target.only_looks()
+                    && replacement::is_in_the_way(&error) =>
+            {
                 return Ok(EntryProgress::Absent);
             }
-            EntryKind::Stream | EntryKind::Link { .. } => {
-                return match self.target.find(&entry.path).map_err(why)?.map(|found| found.kind) {
-                    Some(FoundKind::Directory) => Err(Self::in_the_way()),
-                    _ => Ok(EntryProgress::Absent),
-                };
-            }
+            found => found.map_err(why)?,
         };
-        let found = self.target.find(&entry.path).map_err(why)?;
+        let is_directory = found.is_some_and(|found| found.kind == FoundKind::Directory);
+        if is_directory && !may_replace {
+            return Err(Self::in_the_way());
+        }
+        let EntryKind::File { size, .. } = entry.kind else { return Ok(EntryProgress::Absent) };
         match found.map(|found| found.kind) {
-            Some(FoundKind::Directory) => return Err(Self::in_the_way()),
             Some(FoundKind::File { size: there }) if there == size => {
                 let found = found.ok_or_else(Self::in_the_way)?;
                 let is_kept = entry.modified.is_kept_as(found.modified) && !found.is_foreign;
@@ -182,10 +200,6 @@ impl Assembly {
         } else {
             EntryProgress::Absent
         })
-    }
-
-    fn in_the_way() -> FileFailure {
-        "a directory is where a file shall be".to_owned()
     }
 
     /// Returns how many blocks a file has, if it is one.
@@ -458,10 +472,7 @@ impl Assembly {
         set_times(file, entry.modified).map_err(|error| error.desc().to_owned())?;
         if size > BLOCK {
             file.sync_all().map_err(why)?;
-            self.target
-                .appear(&self.entries[number as usize].path, &open.unfinished)
-                .map_err(why)?;
-            self.set(number, EntryProgress::Done);
+            self.put(number, open.unfinished);
             return Ok(());
         }
         self.set(number, EntryProgress::Ready);
@@ -527,13 +538,9 @@ impl Assembly {
     pub(super) fn appear(&mut self) {
         let synced = if self.ready.is_empty() { Ok(()) } else { self.target.sync() };
         for (number, unfinished) in std::mem::take(&mut self.ready) {
-            let renamed = match &synced {
-                Ok(()) => self.target.appear(&self.entries[number as usize].path, &unfinished),
-                Err(error) => Err(io::Error::from(error.kind())),
-            };
-            match renamed {
-                Ok(()) => self.set(number, EntryProgress::Done),
-                Err(error) => self.fail(number, reason(&error)),
+            match &synced {
+                Ok(()) => self.put(number, unfinished),
+                Err(error) => self.fail(number, reason(&io::Error::from(error.kind()))),
             }
         }
         self.ready_bytes = 0;
@@ -542,8 +549,8 @@ impl Assembly {
     /// Ends the assembly when all has been cast: what remains is done, and reported.
     pub(super) fn finish(&mut self) -> ReceiverOutcome {
         if self.target.only_looks() {
-            let removed = self.remove();
-            return self.outcome(removed);
+            let (changes, removed) = (self.changes(), self.remove());
+            return ReceiverOutcome { changes, ..self.outcome(removed) };
         }
         if let Some(open) = self.open.take() {
             self.fail(open.number, "it did not end".to_owned());
@@ -555,19 +562,24 @@ impl Assembly {
             let done = match (&entry.kind, &self.states[number as usize]) {
                 (_, EntryProgress::Failed(_) | EntryProgress::Unsent) => continue,
                 (EntryKind::Link { to }, _) => {
-                    self.target.link(&entry.path, std::ffi::OsStr::from_bytes(&to.0))
+                    self.target.link(&entry.path, OsStr::from_bytes(&to.0))
                 }
                 (EntryKind::Directory, _) => Ok(()),
-                (_, EntryProgress::Same | EntryProgress::Done) => continue,
+                (_, EntryProgress::Same | EntryProgress::Done | EntryProgress::Ready) => continue,
                 _ => Err(io::Error::other("it did not come")),
             };
             match done {
                 Ok(()) => self.set(number, EntryProgress::Same),
+                Err(error) if self.waits(number, &error) => {
+                    self.set(number, EntryProgress::Ready);
+                    self.blocked.push((number, None));
+                }
                 Err(error) => self.fail(number, reason(&error)),
             }
         }
         self.sweep();
         let removed = self.remove();
+        self.put_blocked();
         for number in (0..self.entries.len() as u32).rev() {
             let entry = &self.entries[number as usize];
             let is_directory = entry.kind == EntryKind::Directory && entry.path.split().is_some();
@@ -591,7 +603,7 @@ impl Assembly {
             self.target.notes.push(note);
             return RemovedNames::default();
         }
-        removal::remove(&mut self.target, &task, &self.entries)
+        removal::remove(&mut self.target, &task, &self.entries, &self.is_over)
     }
 
     /// Returns how the files are.
@@ -619,6 +631,7 @@ impl Assembly {
             notes: std::mem::take(&mut self.target.notes),
             removed: count,
             extras,
+            changes: PlannedChanges::default(),
         }
     }
 
@@ -653,9 +666,9 @@ impl Assembly {
         target.sweep(&here, SystemTime::now().checked_sub(ABANDONED), &mut kept(&here));
     }
 
-    /// Returns what tells the target from other directories of its machine.
-    pub(super) fn place(&self) -> io::Result<Option<(u64, u64)>> {
-        self.target.place()
+    /// Returns what tells the target, and the directories that it is in, from others of its machine.
+    pub(super) fn places(&self) -> io::Result<Vec<(u64, u64)>> {
+        self.target.places()
     }
 
     /// Returns why entries failed so far, some of them.

@@ -9,7 +9,7 @@
 //! I1. Nobody waits for a sender that has said nothing for [`LOOKS`] looks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -34,6 +34,8 @@ pub(super) struct SenderMessages {
     pub(super) bell: Arc<WakeSignal>,
     /// Messages that came, those without contents included.
     received: Arc<AtomicU64>,
+    /// The sender is gone.
+    pub(super) is_gone: Arc<AtomicBool>,
     tick: Duration,
 }
 
@@ -69,7 +71,8 @@ impl SenderMessages {
         let bell = Arc::new(WakeSignal::new().context("a way to wake a thread")?);
         let (to, messages) = sync_channel(WAITING_MAX);
         let received = Arc::new(AtomicU64::new(0));
-        let (ring, count) = (bell.clone(), received.clone());
+        let is_gone = Arc::new(AtomicBool::new(false));
+        let (ring, count, gone) = (bell.clone(), received.clone(), is_gone.clone());
         let listen = move || {
             while let Some(message) = listener.next().transpose() {
                 count.fetch_add(1, Ordering::Relaxed);
@@ -82,6 +85,7 @@ impl SenderMessages {
                 }
                 ring.raise();
             }
+            gone.store(true, Ordering::Release);
             drop(to);
             ring.raise();
         };
@@ -89,7 +93,7 @@ impl SenderMessages {
             .name("sender".to_owned())
             .spawn(listen)
             .context("a thread that listens")?;
-        Ok(Self { messages, bell, received, tick })
+        Ok(Self { messages, bell, received, is_gone, tick })
     }
 
     /// Returns the next message; `None` when the sender is gone.
@@ -167,6 +171,21 @@ mod tests {
             matches!(inbox.next(), Ok(Some(ToReceiver::Finish(ExtrasPolicy::Keep)))),
             "it may go on"
         );
+    }
+
+    #[test]
+    fn is_gone__is_seen_by_one_that_waits_for_no_message() {
+        let (speaker, inbox) = connected();
+        let outbox = SendQueue::start(speaker, Duration::from_millis(1)).expect("a thread");
+        let received = inbox.received();
+        while inbox.received() == received {
+            thread::yield_now();
+        }
+        assert!(!inbox.is_gone.load(Ordering::Acquire));
+        drop(outbox);
+        while !inbox.is_gone.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
     }
 
     #[test]

@@ -76,8 +76,8 @@ fn answered(
 /// sends nothing of a cast.
 fn sentence(error: DoorError, gone: &'static str, silent: &'static str) -> anyhow::Error {
     match error {
-        DoorError::Unheard(cause) => anyhow!(cause).context(gone),
-        DoorError::Unspoken(cause) => anyhow!(cause).context(silent),
+        DoorError::SendFailed(cause) => anyhow!(cause).context(gone),
+        DoorError::ReceiveFailed(cause) => anyhow!(cause).context(silent),
         DoorError::OtherProtocol => anyhow!(
             "what came is not `clearway cast 4`: put the same version of this program on all hosts"
         )
@@ -127,7 +127,7 @@ impl MessageReceiver {
 /// has one.
 fn broken(error: DoorError) -> anyhow::Error {
     match error {
-        DoorError::Unheard(cause) | DoorError::Unspoken(cause) => anyhow!(cause),
+        DoorError::SendFailed(cause) | DoorError::ReceiveFailed(cause) => anyhow!(cause),
         other => anyhow!(other),
     }
 }

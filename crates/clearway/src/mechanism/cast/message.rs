@@ -156,9 +156,9 @@ pub(super) enum FromReceiver {
         has: Inventory,
         /// Why entries failed, some of them.
         why: Vec<(u32, String)>,
-        /// The device and inode of the target directory; `None` if it does not exist and this cast
-        /// must not create it.
-        place: Option<(u64, u64)>,
+        /// The device and inode of the target directory and of those that it is in, inner first;
+        /// none if it does not exist and this cast must not create it.
+        places: Vec<(u64, u64)>,
     },
     /// What it lacks of a file of which it has a part.
     Lacks { file: u32, runs: NumberRuns },
@@ -197,6 +197,17 @@ pub(super) struct ReceiverOutcome {
     pub(super) removed: u64,
     /// Those that would be, where nothing is changed.
     pub(super) extras: ExtraNames,
+    /// What would change beside contents, where nothing is changed.
+    pub(super) changes: PlannedChanges,
+}
+
+/// What a cast would change beside contents of files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PlannedChanges {
+    /// Symbolic links that are not there, or lead elsewhere.
+    pub(super) links: u64,
+    /// Files and directories that are there and have other permissions.
+    pub(super) permissions: u64,
 }
 
 impl ReceiverOutcome {

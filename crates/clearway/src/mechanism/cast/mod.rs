@@ -81,6 +81,7 @@ use source::{CastSource, StreamSource};
 use summary::CastSummary;
 
 pub(crate) use exclusion::ExcludePattern;
+pub(crate) use receiver::RemovalRight;
 pub(crate) use serve::{PORT, serve};
 
 /// Keeps figures and warnings of a cast in a report.

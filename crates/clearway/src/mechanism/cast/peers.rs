@@ -26,6 +26,7 @@ use super::outbox::{SendQueue, SharedMessage};
 use super::path::PathText;
 use super::plan::{Inventory, NumberRuns};
 use super::preview::MissingSum;
+use super::target::DEPTH_MAX;
 use crate::run::interrupt::Interrupt;
 
 /// How often a wait looks whether the user wants an end: hardly to be noticed by a person.
@@ -88,8 +89,8 @@ pub(super) struct CastReceiver {
     /// Addresses of both ends, this one first.
     pub(super) addresses: Option<[Ipv4Addr; 2]>,
     pub(super) has: Option<Inventory>,
-    /// What tells its target from other directories of its machine.
-    pub(super) target: Option<(u64, u64)>,
+    /// What tells its target, and the directories that it is in, from others of its machine.
+    pub(super) places: Vec<(u64, u64)>,
     pub(super) lacks: BTreeMap<u32, NumberRuns>,
     pub(super) has_compared: bool,
     /// What it would be sent, where nothing is.
@@ -155,10 +156,11 @@ impl CastReceiver {
                 self.boot = Some(boot);
                 self.addresses = self.addresses.or(reached);
             }
-            FromReceiver::Has { has, mut why, place } => {
+            FromReceiver::Has { has, mut why, mut places } => {
+                places.truncate(DEPTH_MAX);
                 why.truncate(REPORTED_MAX);
                 why.iter_mut().for_each(|(_, why)| *why = tamed(why));
-                (self.has, self.why, self.target) = (Some(has), why, place);
+                (self.has, self.why, self.places) = (Some(has), why, places);
             }
             FromReceiver::Lacks { file, runs } => {
                 self.lacks.insert(file, runs);
@@ -238,7 +240,7 @@ impl CastReceivers {
                 boot: None,
                 addresses: None,
                 has: None,
-                target: None,
+                places: Vec::new(),
                 lacks: BTreeMap::new(),
                 has_compared: false,
                 missing: None,
@@ -630,7 +632,7 @@ mod tests {
             let message = FromReceiver::Has {
                 has: Inventory::default(),
                 why: vec![(0, why.clone()); 4],
-                place: Some((0, 0)),
+                places: vec![(0, 0)],
             };
             link.0.send(&message).is_ok()
         };

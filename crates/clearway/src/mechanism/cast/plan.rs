@@ -4,7 +4,7 @@
 //! # Model
 //! A *manifest* is a list of entries, in the order in which they are cast. A file is a row of
 //! blocks of [`BLOCK`] bytes. Each receiver says which files it has, and of those of which it has a
-//! part, after it was told their hashes, which blocks it lacks. What somebody lacks is cast to all,
+//! part, after it received their hashes, which blocks it lacks. What somebody lacks is cast to all,
 //! once.
 //!
 //! # Invariants

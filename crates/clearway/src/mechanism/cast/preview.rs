@@ -7,7 +7,8 @@ use super::path::RelativePath;
 use super::peers::CastReceivers;
 use super::plan::MissingOfAll;
 use super::progress::size;
-use super::source::CastSource;
+use super::source::{CastSource, SkippedPath};
+use super::target::reason;
 
 /// What one receiver would be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -34,8 +35,12 @@ pub(super) struct CastPlan {
     files: Vec<PlannedFile>,
 }
 
-/// Notes what each receiver lacks, and returns what they lack together.
-pub(super) fn note_missing(peers: &mut CastReceivers, source: &CastSource) -> CastPlan {
+/// Notes what each receiver lacks, and returns what they lack together, and what of it cannot be
+/// opened here.
+pub(super) fn note_missing(
+    peers: &mut CastReceivers,
+    source: &CastSource,
+) -> (CastPlan, Vec<SkippedPath>) {
     let entries = &source.entries;
     let mut union = MissingOfAll::from_entries(entries);
     let mut wanting = vec![0; entries.len()];
@@ -53,11 +58,16 @@ pub(super) fn note_missing(peers: &mut CastReceivers, source: &CastSource) -> Ca
         }
         peer.missing = Some(missing);
     }
-    let planned = entries.iter().enumerate().filter_map(|(number, entry)| {
-        let bytes = union.need(number).bytes(entry)?;
-        Some(PlannedFile { path: entry.path.clone(), bytes, receivers: wanting[number] })
-    });
-    CastPlan { files: planned.collect(), bytes: union.bytes(entries) }
+    let (mut files, mut unsent) = (Vec::new(), Vec::new());
+    for ((number, entry), receivers) in (0..).zip(entries).zip(wanting) {
+        let Some(bytes) = union.need(number as usize).bytes(entry) else { continue };
+        match source.open(number) {
+            Ok(_) => files.push(PlannedFile { path: entry.path.clone(), bytes, receivers }),
+            Err(error) => unsent.push((source.name(number), reason(&error))),
+        }
+    }
+    let bytes = files.iter().map(|file| file.bytes).sum();
+    (CastPlan { files, bytes }, unsent)
 }
 
 impl CastPlan {

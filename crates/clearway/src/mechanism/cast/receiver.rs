@@ -59,7 +59,14 @@ pub(super) enum Destination {
     /// Where the sender says: it started this process.
     Anywhere,
     /// In this directory only.
-    Beneath(PathBuf),
+    Beneath(PathBuf, RemovalRight),
+}
+
+/// Whether senders may remove names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RemovalRight {
+    Granted,
+    Denied,
 }
 
 /// Takes part in one cast, to its end. `figures` has how far it is.
@@ -153,16 +160,8 @@ impl ReceiverSession {
         destination: &Destination,
         figures: &ReceiverFigures,
     ) -> Result<()> {
-        let Some(ToReceiver::Task(task)) = self.inbox.next()? else { return Ok(()) };
-        figures.begin(task.access);
-        let target = self.target(&task, destination)?;
-        let Some(entries) = self.entries()? else { return Ok(()) };
+        let Some(mut assembly) = self.begin(destination, figures)? else { return Ok(()) };
         let taken = Arc::clone(&figures.taken);
-        let mut assembly = Assembly::new(target, entries, taken.clone());
-        self.removal = task.removal;
-        let has = assembly.survey(task.check);
-        let place = assembly.place().context("the target")?;
-        self.status.send(&FromReceiver::Has { has, why: assembly.failures(), place })?;
         let mut hashes: (u32, Vec<BlockHash>) = (0, Vec::new());
         let (mut port, mut end) = (None, None);
         while let Some(message) = self.inbox.next()? {
@@ -214,6 +213,32 @@ impl ReceiverSession {
         Ok(())
     }
 
+    /// Takes the task and the manifest, and tells what is there; nothing when the sender leaves.
+    fn begin(
+        &mut self,
+        destination: &Destination,
+        figures: &ReceiverFigures,
+    ) -> Result<Option<Assembly>> {
+        let Some(ToReceiver::Task(task)) = self.inbox.next()? else { return Ok(None) };
+        figures.begin(task.access);
+        if task.removal.is_some()
+            && matches!(destination, Destination::Beneath(_, RemovalRight::Denied))
+        {
+            bail!("`clearway cast serve` runs with --no-delete here; cast without --delete");
+        }
+        let target = self.target(&task, destination)?;
+        let Some(entries) = self.entries()? else { return Ok(None) };
+        let mut assembly = Assembly::new(target, entries, Arc::clone(&figures.taken));
+        assembly.is_over = self.inbox.is_gone.clone();
+        assembly.replaced_below =
+            task.removal.as_ref().map_or_else(Vec::new, |it| it.below.clone());
+        self.removal = task.removal;
+        let has = assembly.survey(task.check);
+        let places = assembly.places().context("the target")?;
+        self.status.send(&FromReceiver::Has { has, why: assembly.failures(), places })?;
+        Ok(Some(assembly))
+    }
+
     /// Returns the directory where everything goes.
     fn target(&self, task: &CastTask, destination: &Destination) -> Result<TargetDirectory> {
         let number = task.number.to_string();
@@ -224,7 +249,7 @@ impl ReceiverSession {
                 let into = Path::new(std::ffi::OsStr::from_bytes(&into));
                 TargetDirectory::open_for(into, task.access)
             }
-            Destination::Beneath(root) => {
+            Destination::Beneath(root, _) => {
                 let into = String::from_utf8(into.unwrap_or_default())
                     .context("a directory that is no text")?;
                 let below = RelativePath::read(&into);
@@ -285,8 +310,8 @@ impl ReceiverSession {
     /// Tells what is still missing after the others went on without this one.
     fn resume(&mut self, assembly: &mut Assembly) -> Result<()> {
         let (has, lacks) = assembly.interrupt();
-        let place = assembly.place().context("the target")?;
-        self.status.send(&FromReceiver::Has { has, why: assembly.failures(), place })?;
+        let places = assembly.places().context("the target")?;
+        self.status.send(&FromReceiver::Has { has, why: assembly.failures(), places })?;
         for (file, runs) in lacks {
             self.status.send(&FromReceiver::Lacks { file, runs })?;
         }

@@ -1,13 +1,16 @@
 //! How the sender gets to its receivers: those that listen with a key, those that ssh starts, those
 //! that a launcher started.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use clearway_runtime::launch::{ExitReason, RemoteProcess, quoted, ssh_command};
+use clearway_runtime::launch::{ExitReason, RemoteProcess, SshConnection, quoted, ssh_command};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use super::path::PathText;
@@ -21,6 +24,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const SSH_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a process that closed its output may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
+const SSH: &str = "ssh";
+const NO_SSH: &str = "ssh cannot be started";
 /// What a receiver says on its standard output before anything else: an acknowledgement (ASCII).
 pub(super) const STARTED: u8 = 6;
 /// The hidden command of a receiver.
@@ -71,32 +76,104 @@ pub(super) fn over(stream: TcpStream) -> Result<ReceiverConnection> {
     Ok(ReceiverConnection { ends: (Box::new(input), Box::new(stream)), addresses })
 }
 
-/// Returns those of `hosts` where ssh starts `program` as a receiver.
+/// Returns those of `hosts` where ssh starts `program` as a receiver; those of one host share a
+/// connection of ssh.
 pub(super) fn over_ssh(
     hosts: Vec<NamedReceiver>,
     program: &str,
     secret: &[u8],
 ) -> Vec<ExpectedReceiver> {
+    let mut connections: BTreeMap<String, (usize, Arc<HostConnection>)> = BTreeMap::new();
+    let mut of_host: BTreeMap<String, usize> = BTreeMap::new();
+    hosts.iter().for_each(|host| *of_host.entry(host.name.clone()).or_default() += 1);
     let contact = |host: NamedReceiver| {
         let (name, into, secret) = (host.shown(), into_of(&host), secret.to_vec());
         let program = program.to_owned();
+        let (uses, shared) = connections.entry(host.name.clone()).or_default();
+        if *uses == SshConnection::COMMANDS_MAX {
+            (*uses, *shared) = (0, Arc::default());
+        }
+        *uses += 1;
+        shared.waiting.fetch_add(1, Ordering::AcqRel);
+        let shared = (of_host[&host.name] > 1).then(|| shared.clone());
         let connect = move || {
-            let mut ssh = ssh_command("ssh", SSH_TIMEOUT);
+            let mut ssh = match &shared {
+                None => ssh_command(SSH, SSH_TIMEOUT),
+                Some(shared) => shared.command(&host.name)?,
+            };
             // A name that begins with a dash would be an option; lists of hosts take none.
             ssh.arg(&host.name).arg(format!("exec {} {}", quoted(&program), RECEIVE.join(" ")));
-            start(ssh, &host.name, &secret).map_err(|error| match error {
-                StartFailure::Unstarted(error) => anyhow!(error).context("ssh cannot be started"),
+            let started = start(ssh, &host.name, &secret);
+            shared.iter().for_each(|shared| shared.note_start());
+            let mut connection = started.map_err(|error| match error {
+                StartFailure::Unstarted(error) => anyhow!(error).context(NO_SSH),
                 StartFailure::Ended(ExitReason::NoProgram, _) => {
                     anyhow!(
                         "there is no program {program}; put the same there, or say where it is with --remote-program"
                     )
                 }
-                StartFailure::Ended(_, said) => anyhow!("ssh: {}", said.trim_start_matches("ssh: ")),
-            })
+                StartFailure::Ended(_, said) => anyhow!(of_ssh(&said)),
+            })?;
+            if let Some(shared) = shared {
+                let (input, output) = connection.ends;
+                connection.ends = (Box::new(SharedInput { input, _connection: shared }), output);
+            }
+            Ok(connection)
         };
         ExpectedReceiver { name, into, connect: Connector::Once(Box::new(connect)) }
     };
     hosts.into_iter().map(contact).collect()
+}
+
+/// Returns the sentence of an ssh that failed.
+fn of_ssh(said: &str) -> String {
+    format!("ssh: {}", said.trim_start_matches("ssh: "))
+}
+
+/// Opens the connection to a host with several receivers when the first of them is started.
+#[derive(Default)]
+struct HostConnection {
+    opened: OnceLock<std::result::Result<SshConnection, String>>,
+    /// Receivers that are not started yet.
+    waiting: AtomicUsize,
+}
+
+impl HostConnection {
+    /// Returns the command of an ssh over it.
+    fn command(&self, host: &str) -> Result<Command> {
+        let opened =
+            self.opened.get_or_init(|| match SshConnection::open(SSH, host, SSH_TIMEOUT) {
+                Ok(Ok(connection)) => Ok(connection),
+                Ok(Err(master)) => Err(match last_words(master) {
+                    Ok((_, said)) => of_ssh(&said),
+                    Err(error) => error.to_string(),
+                }),
+                Err(error) => Err(format!("{NO_SSH}: {error}")),
+            });
+        let connection = opened.as_ref().map_err(|sentence| anyhow!(sentence.clone()))?;
+        Ok(connection.command(SSH, SSH_TIMEOUT))
+    }
+
+    /// Notes that one more receiver is started, or failed to.
+    fn note_start(&self) {
+        if self.waiting.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(Ok(connection)) = self.opened.get()
+        {
+            connection.seal();
+        }
+    }
+}
+
+/// What a receiver sends, over a connection that stays as long as this.
+struct SharedInput {
+    input: Box<dyn Read + Send>,
+    _connection: Arc<HostConnection>,
+}
+
+impl Read for SharedInput {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.input.read(bytes)
+    }
 }
 
 /// Returns a receiver beside this process, called `name`.
@@ -145,9 +222,15 @@ fn start(
         });
     }
     drop(input);
-    let status = remote.end_within(END_TIMEOUT).map_err(StartFailure::Unstarted)?;
-    let said = remote.last_error_line().unwrap_or_else(|| format!("it ended with {status}"));
+    let (status, said) = last_words(remote).map_err(StartFailure::Unstarted)?;
     Err(StartFailure::Ended(ExitReason::from_status(status), said))
+}
+
+/// Returns how `process`, which is about to end, ended, and its last sentence.
+fn last_words(mut process: RemoteProcess) -> io::Result<(ExitStatus, String)> {
+    let status = process.end_within(END_TIMEOUT)?;
+    let said = process.last_error_line().unwrap_or_else(|| format!("it ended with {status}"));
+    Ok((status, said))
 }
 
 #[cfg(test)]

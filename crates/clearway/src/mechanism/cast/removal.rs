@@ -10,17 +10,20 @@
 //! I1. Symbolic links are removed and not followed; nothing outside the directories is touched
 //!     (`target`).
 //! I2. What came after the decision stays: it keeps its directory from being removed.
+//! I3. A directory goes for a file of its name with all that is in it, or nothing goes at all.
+//! I4. When the sender is gone nothing more is removed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::exclusion::{ExcludePattern, NameKind, is_excluded, parse_all};
 use super::message::{EXTRAS_MAX, ExtraNames, REPORTED_MAX, RemovalTask};
 use super::path::{PathText, RelativePath, is_unfinished};
-use super::plan::{ENTRIES_MAX, ManifestEntry};
+use super::plan::{ENTRIES_MAX, EntryKind, ManifestEntry};
 use super::target::{ListedName, TargetDirectory, reason};
 
 /// What was removed, or would be.
@@ -39,6 +42,7 @@ pub(super) fn remove(
     target: &mut TargetDirectory,
     task: &RemovalTask,
     entries: &[ManifestEntry],
+    is_over: &AtomicBool,
 ) -> RemovedNames {
     let mut removed = RemovedNames::default();
     let exclude = match parse_all(&task.exclude) {
@@ -48,15 +52,23 @@ pub(super) fn remove(
             return removed;
         }
     };
-    let mut present: BTreeSet<&RelativePath> = entries.iter().map(|entry| &entry.path).collect();
-    present.extend(&task.kept);
+    let of_entry =
+        |entry: &ManifestEntry| NameKind::from_directory(entry.kind == EntryKind::Directory);
+    let mut present: BTreeMap<&RelativePath, Option<NameKind>> =
+        entries.iter().map(|entry| (&entry.path, Some(of_entry(entry)))).collect();
+    present.extend(task.kept.iter().map(|path| (path, None)));
     let roots = &task.below;
     let mut choice =
         RemovalChoice { exclude, present, roots, extras: Vec::new(), staying: BTreeSet::new() };
     for root in roots {
         choice.walk(target, root, &mut removed);
     }
-    let RemovalChoice { extras, staying, .. } = choice;
+    let RemovalChoice { extras, staying, present, .. } = choice;
+    let mut replaced = extras.iter().filter(|(path, _)| present.contains_key(path));
+    if let Some((path, _)) = replaced.find(|(path, _)| staying.contains(path)) {
+        removed.fail(path, "what stays in this directory is in the way of a file".to_owned());
+        return removed;
+    }
     let goes = |(path, _): &&(RelativePath, NameKind)| !staying.contains(path);
     if target.only_looks() {
         let listed = extras.iter().filter(goes);
@@ -66,6 +78,10 @@ pub(super) fn remove(
         return removed;
     }
     for (path, kind) in extras.iter().rev().filter(goes) {
+        if is_over.load(Ordering::Acquire) {
+            removed.fail(path, "the sender is gone".to_owned());
+            break;
+        }
         match target.remove(path, *kind) {
             Ok(()) => removed.count += 1,
             // Somebody else was faster.
@@ -88,8 +104,8 @@ impl RemovedNames {
 /// Which names go.
 struct RemovalChoice<'t> {
     exclude: Vec<ExcludePattern>,
-    /// What the source has.
-    present: BTreeSet<&'t RelativePath>,
+    /// What the source has, and what it is there if it is cast.
+    present: BTreeMap<&'t RelativePath, Option<NameKind>>,
     /// The directories that were cast.
     roots: &'t [RelativePath],
     /// What it has not, directories before what is in them.
@@ -147,14 +163,17 @@ impl RemovalChoice<'_> {
             // It is walked by itself.
             return Ok(None);
         }
-        if self.present.contains(&path) {
-            return Ok(is_directory.then_some(path));
-        }
+        let is_replaced = match self.present.get(&path) {
+            Some(Some(NameKind::Other)) if is_directory => true,
+            Some(_) => return Ok(is_directory.then_some(path)),
+            None => false,
+        };
         let mut around = self.roots.iter().filter(|root| path.is_below(root));
-        let is_kept = around.any(|root| {
-            let below: PathBuf = path.names().skip(root.names().count()).collect();
-            is_excluded(&self.exclude, &below, *kind)
-        });
+        let is_kept = !is_replaced
+            && around.any(|root| {
+                let below: PathBuf = path.names().skip(root.names().count()).collect();
+                is_excluded(&self.exclude, &below, *kind)
+            });
         if is_kept {
             self.stay(directory);
             return Ok(None);
@@ -210,15 +229,15 @@ mod tests {
         }
         assert!(target.list(&path("cast/link")).is_err());
         let through = RemovalTask { below: vec![path("cast/link")], ..RemovalTask::default() };
-        let removed = remove(&mut target, &through, &[]);
+        let removed = remove(&mut target, &through, &[], &AtomicBool::new(false));
         assert_eq!((removed.count, removed.failed), (0, 1));
         let task = RemovalTask { below: vec![path("cast")], ..RemovalTask::default() };
         let mut looks = TargetDirectory::open_for(&inside, TargetAccess::Look).expect("a target");
-        let listed = remove(&mut looks, &task, &[]);
+        let listed = remove(&mut looks, &task, &[], &AtomicBool::new(false));
         let extras = ExtraNames { count: 1, paths: vec![path("cast/link").text()] };
         assert_eq!((listed.count, listed.extras), (0, extras));
         assert!(inside.join("cast/link").exists());
-        let removed = remove(&mut target, &task, &[]);
+        let removed = remove(&mut target, &task, &[], &AtomicBool::new(false));
         assert_eq!((removed.count, removed.failed), (1, 0));
         assert!(outside.join("file").exists() && outside.join("dir").exists());
         assert!(!inside.join("cast/link").is_symlink());
@@ -233,7 +252,7 @@ mod tests {
         let mut target = TargetDirectory::open(&ground).expect("a target");
         let below = vec![RelativePath::default()];
         let task = RemovalTask { below, exclude: vec!["[".to_owned()], kept: Vec::new() };
-        let removed = remove(&mut target, &task, &[]);
+        let removed = remove(&mut target, &task, &[], &AtomicBool::new(false));
         assert_eq!((removed.count, removed.failed), (0, 1));
         assert!(ground.join("inner").exists());
         fs::remove_dir_all(ground).expect("removed");
@@ -255,10 +274,26 @@ mod tests {
         }
         let mut target = TargetDirectory::open(&ground.join("inside")).expect("a target");
         let task = RemovalTask { below: vec![path("cast")], ..RemovalTask::default() };
-        let removed = remove(&mut target, &task, &[]);
+        let removed = remove(&mut target, &task, &[], &AtomicBool::new(false));
         nix::mount::umount(&place).expect("mounted");
         assert_eq!((removed.count, removed.failed), (0, 1));
         assert!(outside.join("file").exists());
+        fs::remove_dir_all(ground).expect("removed");
+    }
+
+    #[test]
+    fn remove__ends_when_the_sender_is_gone() {
+        let ground = std::env::temp_dir().join(format!("clearway-gone-{}", std::process::id()));
+        fs::create_dir_all(&ground).expect("made");
+        fs::write(ground.join("old"), b"kept").expect("written");
+        let mut target = TargetDirectory::open(&ground).expect("a target");
+        let task = RemovalTask { below: vec![RelativePath::default()], ..RemovalTask::default() };
+        let gone = AtomicBool::new(true);
+        let removed = remove(&mut target, &task, &[], &gone);
+        assert_eq!((removed.count, removed.failed), (0, 1));
+        assert!(removed.why[0].1.ends_with("the sender is gone"), "{:?}", removed.why);
+        gone.store(false, Ordering::Release);
+        assert_eq!(remove(&mut target, &task, &[], &gone).count, 1);
         fs::remove_dir_all(ground).expect("removed");
     }
 }

@@ -86,11 +86,11 @@ pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSumma
     part_twins(&mut peers);
     let known = compare(&mut peers, &source, &mut display)?;
     if task.access == TargetAccess::Look {
-        let files = preview::note_missing(&mut peers, &source);
-        finish(&mut peers, extras(&source, &[]), &mut display)?;
+        let (files, unsent) = preview::note_missing(&mut peers, &source);
+        finish(&mut peers, extras(&source, &unsent), &mut display)?;
         peers.leave()?;
         display.end();
-        let summary = CastSummary::new(&source, peers.all, Vec::new(), (begun, 0), None);
+        let summary = CastSummary::new(&source, peers.all, unsent, (begun, 0), None);
         return Ok(summary.planned(files).removing(task.removal.as_ref()).granted(grant));
     }
     let mut course = CastCourse::default();
@@ -265,20 +265,18 @@ fn survey(
     wait(peers, display, "comparing", &|peer| peer.has.is_some())
 }
 
-/// Refuses all but the first of receivers that would write into one directory, under whatever
-/// names.
+/// Leaves out receivers whose directory another one fills too: it is the same, or lies in that of
+/// the other.
 fn part_twins(peers: &mut CastReceivers) {
+    // The number of the machine's start; namespaces of it share directories.
+    let machine = |peer: &CastReceiver| {
+        let boot = peer.boot.as_deref().and_then(|boot| boot.split(' ').next());
+        boot.unwrap_or_default().to_owned()
+    };
     let mut seen: BTreeMap<(String, (u64, u64)), String> = BTreeMap::new();
     for peer in peers.here() {
-        // The number of the machine's start; namespaces of it share directories.
-        let machine = peer
-            .boot
-            .as_deref()
-            .and_then(|boot| boot.split(' ').next())
-            .unwrap_or_default()
-            .to_owned();
-        let Some(target) = peer.target else { continue };
-        match seen.entry((machine, target)) {
+        let Some(target) = peer.places.first() else { continue };
+        match seen.entry((machine(peer), *target)) {
             Entry::Vacant(vacant) => drop(vacant.insert(peer.name.clone())),
             Entry::Occupied(first) => {
                 peer.lose(&format!(
@@ -286,6 +284,16 @@ fn part_twins(peers: &mut CastReceivers) {
                     first.get()
                 ));
             }
+        }
+    }
+    for peer in peers.here() {
+        let machine = machine(peer);
+        let mut around = peer.places.iter().skip(1);
+        let outer = around.find_map(|place| seen.get(&(machine.clone(), *place)));
+        if let Some(outer) = outer {
+            peer.lose(&format!(
+                "its directory lies in that of {outer}, which this cast fills too; name directories that are apart"
+            ));
         }
     }
 }

@@ -19,7 +19,7 @@ use clearway_runtime::launch::escaped;
 
 use super::link::admit;
 use super::metrics::ServeMetrics;
-use super::receiver::{Destination, receive};
+use super::receiver::{Destination, RemovalRight, receive};
 use super::target::TargetDirectory;
 use crate::report::model::rfc3339;
 use crate::run::job::tune;
@@ -48,6 +48,7 @@ pub(crate) fn serve(
     address: SocketAddrV4,
     key_file: &Path,
     directory: &Path,
+    removal: RemovalRight,
     metrics: Option<MetricsAddress>,
 ) -> Result<()> {
     let secret = key(key_file)?;
@@ -69,7 +70,7 @@ pub(crate) fn serve(
     let listener = MetricsListener::bind(metrics)?;
     let _served = MetricsListener::announce(listener, "cast-serve", Arc::new(figures.clone()))?;
     notice!("listening at {address}, writing below {}", directory.display());
-    let destination = Destination::Beneath(directory);
+    let destination = Destination::Beneath(directory, removal);
     door.serve(move |peer| {
         let from = peer.from();
         if let Err(error) = receive_from(peer, &secret, &destination, &figures) {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::message::{ExtraNames, REPORTED_MAX, RemovalTask};
+use super::message::{ExtraNames, PlannedChanges, REPORTED_MAX, RemovalTask};
 use super::peers::CastReceiver;
 use super::preview::{CastPlan, MissingSum};
 use super::progress::size;
@@ -60,6 +60,9 @@ struct ReceiverRow {
     /// Those that would be, where nothing was.
     #[serde(skip_serializing_if = "Option::is_none")]
     extras: Option<ExtraNames>,
+    /// What would change beside contents, where nothing was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<PlannedChanges>,
     /// What it would be sent, where nothing was.
     #[serde(skip_serializing_if = "Option::is_none")]
     missing: Option<MissingSum>,
@@ -290,10 +293,16 @@ fn list(text: &mut String, lines: impl ExactSizeIterator<Item = String>, name: &
 }
 
 impl ReceiverRow {
-    /// Adds to `text` what was removed, or would be.
+    /// Adds to `text` what was removed, or would be, and what else would change.
     fn removals(&self, text: &mut String, width: usize) {
         if self.removed > 0 {
             text.push_str(&format!("{:width$}  removed: {}\n", "", self.removed));
+        }
+        let PlannedChanges { links, permissions } = self.changes.unwrap_or_default();
+        for (what, count) in [("symbolic links", links), ("permissions", permissions)] {
+            if count > 0 {
+                text.push_str(&format!("{:width$}  {what} that would change: {count}\n", ""));
+            }
         }
         let Some(ExtraNames { count, paths }) = &self.extras else { return };
         for path in paths.iter().take(REPORTED_MAX) {
@@ -313,8 +322,11 @@ impl ReceiverRow {
         });
         let state = ReceiverState::from_end(&peer);
         let missing = peer.missing;
-        let extras = peer.outcome.as_ref().map_or(0, |outcome| outcome.extras.count);
-        let lacks_some = missing.is_some_and(|missing| missing.files + extras > 0);
+        let others = peer.outcome.as_ref().map_or(0, |outcome| {
+            let PlannedChanges { links, permissions } = outcome.changes;
+            outcome.extras.count.saturating_add(links).saturating_add(permissions)
+        });
+        let lacks_some = missing.is_some_and(|missing| missing.files > 0 || others > 0);
         let state = state.map(|state| match state {
             ReceiverState::Unchanged if lacks_some => ReceiverState::Differs,
             other => other,
@@ -334,6 +346,7 @@ impl ReceiverRow {
                     failed: 0,
                     removed: 0,
                     extras: None,
+                    changes: None,
                     missing,
                     why,
                 };
@@ -351,6 +364,7 @@ impl ReceiverRow {
             failed: outcome.failed,
             removed: outcome.removed,
             extras: missing.map(|_| outcome.extras),
+            changes: missing.map(|_| outcome.changes),
             missing,
             why,
         }

@@ -52,6 +52,9 @@ const LAST_WRITES: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 3 }
 /// How often it is looked whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// Directories of which it is looked whether another target lies in them: one with its path.
+pub(super) const DEPTH_MAX: usize = 256;
+
 /// What is said of a file that another cast has.
 const BUSY: &str = "another cast is writing it";
 /// Names that are tried for one file, each of which another user can only have learned from an
@@ -438,10 +441,33 @@ impl TargetDirectory {
         Ok(unlinkat(parent, name.as_os_str(), flag)?)
     }
 
-    /// Returns what tells its directory from others of the machine.
-    pub(super) fn place(&self) -> io::Result<Option<(u64, u64)>> {
-        let found = self.root.as_ref().map(fstat).transpose()?;
-        Ok(found.map(|found| (found.st_dev, found.st_ino)))
+    /// Returns what tells its directory, and then each that it is in, from others of the machine.
+    pub(super) fn places(&self) -> io::Result<Vec<(u64, u64)>> {
+        let Some(root) = &self.root else { return Ok(Vec::new()) };
+        let place =
+            |directory: &OwnedFd| fstat(directory).map(|found| (found.st_dev, found.st_ino));
+        let mut places = vec![place(root)?];
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut at = openat(root, ".", flags, Mode::empty())?;
+        while places.len() < DEPTH_MAX {
+            // Above a directory that this user may not search nobody looks.
+            let Ok(outer) = openat(&at, "..", flags, Mode::empty()) else { break };
+            let found = place(&outer)?;
+            if places.last() == Some(&found) {
+                break;
+            }
+            places.push(found);
+            at = outer;
+        }
+        Ok(places)
+    }
+
+    /// Returns whether the name at `path` is a symbolic link to `to`.
+    pub(super) fn is_link_to(&mut self, path: &RelativePath, to: &OsStr) -> bool {
+        let parent = self.parent(path, MissingParents::Walk);
+        parent.is_ok_and(|(parent, name)| {
+            readlinkat(parent, name.as_os_str()).is_ok_and(|there| there == to)
+        })
     }
 
     /// Removes what this user began in the directory at `path` and no cast is writing; but for

@@ -13,6 +13,8 @@ use clearway_proto::congestion::{
 use super::windows::Windows;
 use crate::mechanism::congestion::phases::PhaseRole;
 use crate::mechanism::congestion::{Bursts, CongestionSection};
+use crate::report::model::{Labels, labels};
+use crate::report::title::cell_title;
 use crate::run::venue::{ClockAgreement, CongestionReach, VenueFacts};
 use crate::scenario::requested_class;
 
@@ -45,20 +47,16 @@ impl<'a> Case<'a> {
 
 impl fmt::Display for Case<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.queue, self.victim.name())?;
-        match self.congestor {
-            CongestorKind::None => f.write_str(" alone")?,
-            congestor => write!(f, " beside {}", congestor.name())?,
+        if self.congestor == CongestorKind::None {
+            return write!(f, "{}: {} alone", self.queue, self.victim.name());
         }
-        if let Some(members) = self.members {
-            write!(f, " of {members} hosts")?;
-        }
-        match self.bursts {
-            Bursts::Steady => Ok(()),
-            Bursts::Of { length, pause } => {
-                write!(f, " in bursts of {length} and pauses of {pause}")
-            }
-        }
+        let mut all = Labels::from([
+            (labels::VICTIM.to_owned(), self.victim.name().to_owned()),
+            (labels::CONGESTOR.to_owned(), self.congestor.name().to_owned()),
+            (labels::BURSTS.to_owned(), self.bursts.to_string()),
+        ]);
+        all.extend(self.members.map(|hosts| (labels::MEMBERS.to_owned(), hosts.to_string())));
+        write!(f, "{}: {}", self.queue, cell_title(&all))
     }
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn run(
         coordinator.stage.arm(queue)?;
         coordinator.facts = coordinator.stage.facts();
         let nulls = coordinator.queue(queue, report, &mut results)?;
-        coordinator.judge_alone(queue, &nulls, &mut single_runs)?;
+        coordinator.judge_each_run(queue, &nulls, &mut single_runs)?;
     }
     report.slowest.extend(coordinator.slowest(&results)?);
     report.culprits = coordinator.culprits(&results, &report.slowest);
@@ -193,8 +193,8 @@ impl<'a> CongestionCoordinator<'a, '_> {
         Ok(nulls)
     }
 
-    /// Repeats the cases of `queue` as often as the test asks, and judges each run alone.
-    fn judge_alone(
+    /// Repeats the cases of `queue` as often as the test asks, with a verdict for each run.
+    fn judge_each_run(
         &mut self,
         queue: &str,
         nulls: &[(VictimKind, NullEvidence)],

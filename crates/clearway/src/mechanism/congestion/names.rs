@@ -18,7 +18,7 @@ pub(crate) const ONEWAY_P99: &str = "victim_oneway_p99_us";
 pub(crate) const CLASS_SHARE: &str = "class_share";
 /// What the class is configured to get of it; the same labels.
 pub(crate) const CLASS_SHARE_CONFIGURED: &str = "class_share_configured";
-/// Runs judged alone; labels queue, victim, congestor (`none` in A = A runs), outcome.
+/// Runs with a verdict for each; labels queue, victim, congestor (`none` in A = A runs), outcome.
 pub(crate) const SINGLE_RUNS: &str = "single_runs";
 /// A = A runs that were CONGESTED, in `%` of those with a verdict; labels queue, victim, congestor
 /// `none`.

@@ -1,4 +1,4 @@
-//! Counts how often the verdict of a run is right: the same cell many times, each judged alone.
+//! Counts how often the verdict of a run is right: the same cell many times, with a verdict for each run.
 //!
 //! # Model
 //! In an *A = A run* the congestors of a cell are silent. Victims, windows, pairs that count and
@@ -74,7 +74,9 @@ impl<'a> SingleRuns<'a> {
             CongestorPresence::Silent => {
                 format!("{queue}: {} in {total} A = A runs", victim.name())
             }
-            CongestorPresence::Loading => format!("{}: {total} runs judged alone", self.case),
+            CongestorPresence::Loading => {
+                format!("{}: {total} runs, a verdict for each", self.case)
+            }
         };
         format!("{of}: {congested} CONGESTED, {contained} CONTAINED, {invalid} INVALID")
     }
@@ -100,7 +102,7 @@ pub(super) fn write(report: &mut Report, test: &CongestionSection, all: &[Single
         let total: u64 = runs.counts.iter().sum();
         for (outcome, count) in OUTCOMES.into_iter().zip(runs.counts) {
             let count = ExtendedReal::finite(count as f64);
-            let source = "runs judged alone";
+            let source = "runs, a verdict for each";
             let mut figure = Figure::counted(names::SINGLE_RUNS, "", count, total, source);
             figure.labels = runs.labels(test);
             report.figures.push(figure.with(names::OUTCOME, outcome.to_string().to_lowercase()));

@@ -5,8 +5,11 @@ use std::collections::BTreeSet;
 
 use super::names;
 use super::{ClassShares, CongestionSection, CongestionTest, SharesSection};
+use crate::report::html;
 use crate::report::model::Report;
 use crate::report::model::{Figure, RunOutcome, labels};
+use crate::report::present::Presenter;
+use crate::report::terminal::{self, ColourMode};
 use crate::run::{CompletedParts, Mechanism, RunSpec, VenueKind, run};
 use crate::scenario::{self, SectionKind};
 
@@ -297,6 +300,14 @@ null-control = "skip"
     // What buffers keep of a burst arrives in the pause.
     let share = |bursts: &str| of(names::GOODPUT_SHARE, bursts, None);
     assert!((97.0..101.0).contains(&share("steady")) && share("40ms/160ms") > 100.0);
+    // A cell has one name, wherever it stands.
+    let name = "ping under incast, bursts 40ms/160ms";
+    let presenters: [&dyn Presenter; 1] = [&CongestionTest];
+    let page = html::render(&report, &presenters);
+    let terminal = terminal::render(&report, &presenters, ColourMode::Plain);
+    for text in [page, terminal] {
+        assert!(text.contains(name) && !text.contains("bursts of"), "{text}");
+    }
     let parts = report.verdict.expect("a verdict").parts;
     assert_eq!(parts.len(), 3);
     assert!(parts.iter().all(|part| part.outcome == RunOutcome::Congested), "{parts:?}");

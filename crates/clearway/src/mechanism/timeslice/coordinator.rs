@@ -444,7 +444,7 @@ impl<'a> TimesliceCoordinator<'a> {
         self.board.lose(rank, death.map_or("", RankLoss::how_it_ended));
     }
 
-    /// Tells `rank`, which has joined, what the others were told.
+    /// Tells `rank`, which has joined, what the others received.
     fn admit_rank(
         &mut self,
         run_progress: &RunProgress,

@@ -95,11 +95,11 @@ pub(super) struct RunProgress {
     /// How often the process of a rank was started again.
     restarts: BTreeMap<Rank, u32>,
     helpless: Option<(Rank, Instant)>,
-    /// Inputs were told to hold.
+    /// Inputs were asked to hold.
     pub(super) held: bool,
     /// Inputs that give no more by themselves, and how many they gave.
     pub(super) over: BTreeMap<Rank, u64>,
-    /// How far they were told to go on with empty contributions.
+    /// How far they were asked to go on with empty contributions.
     pub(super) padded: BTreeMap<Rank, u64>,
     pub(super) end: Option<u64>,
     pub(super) done: BTreeMap<Rank, TimesliceResult>,

@@ -113,7 +113,7 @@ struct SimulatedJob<'a> {
     policy: Policy,
     seed: u64,
     layout: Arc<TimesliceLayout>,
-    /// Inputs among those that have joined wait to be told to begin.
+    /// Inputs among those that have joined wait for the request to begin.
     joined: RefCell<Vec<Rank>>,
 }
 

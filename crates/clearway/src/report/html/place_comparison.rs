@@ -1,8 +1,9 @@
 //! The table of figures that were measured at two places.
 
 use super::tables::{cell, head, number, table};
-use super::{section, text, title_of};
+use super::{section, text};
 use crate::report::model::{PlaceComparison, Report};
+use crate::report::title::title_of;
 
 /// Returns both values of each figure, their ratio, and whether it is within its limit.
 pub(super) fn comparison(report: &Report) -> String {

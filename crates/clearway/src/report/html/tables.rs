@@ -3,9 +3,10 @@
 
 use std::fmt::Write;
 
-use super::{section, text, title_of};
+use super::{section, text};
 use crate::report::model::{ExtendedReal, Figure, Report, VerdictRule, labels};
 use crate::report::numerals::{INFINITE, digits};
+use crate::report::title::title_of;
 
 /// Returns a number as the page writes it: thousands apart, the sign for infinity.
 pub(crate) fn number(real: ExtendedReal) -> String {

@@ -145,16 +145,16 @@ fn receive(
     key: &str,
     sender: &SyncSender<JoinCandidate>,
 ) -> Result<(), DoorError> {
-    let unspoken = DoorError::Unspoken;
+    let receive_failed = DoorError::ReceiveFailed;
     let SocketAddr::V4(from) = peer.from() else { return Ok(()) };
-    let connection = peer.stream().try_clone().map_err(unspoken)?;
-    tune(&connection).map_err(unspoken)?;
+    let connection = peer.stream().try_clone().map_err(receive_failed)?;
+    tune(&connection).map_err(receive_failed)?;
     let Some((reply, mut receiver, place)) = peer.answer(&PROTOCOL, key.as_bytes())? else {
         return Ok(());
     };
-    connection.set_read_timeout(Some(LIMITS.greeting)).map_err(unspoken)?;
+    connection.set_read_timeout(Some(LIMITS.greeting)).map_err(receive_failed)?;
     let message = receiver.receive()?.unwrap_or_default();
-    connection.set_read_timeout(None).map_err(unspoken)?;
+    connection.set_read_timeout(None).map_err(receive_failed)?;
     let Ok(request) = serde_json::from_slice::<JoinRequest>(&message) else {
         return Err(DoorError::OtherProtocol);
     };
@@ -278,18 +278,18 @@ fn ask(
     credential: &JobCredential,
     rank: Option<Rank>,
 ) -> Result<Option<Vec<u8>>, DoorError> {
-    let clone = || connection.try_clone().map_err(DoorError::Unspoken);
-    connection.set_read_timeout(Some(TIMEOUT)).map_err(DoorError::Unspoken)?;
+    let clone = || connection.try_clone().map_err(DoorError::ReceiveFailed);
+    connection.set_read_timeout(Some(TIMEOUT)).map_err(DoorError::ReceiveFailed)?;
     let ends: StreamEnds = (Box::new(clone()?), Box::new(clone()?));
     let (mut sender, mut receiver) =
         door::call(ends, &PROTOCOL, SESSION, credential.key.as_bytes())?;
     let own = HostDescription::own(None)
-        .map_err(|error| DoorError::Unheard(std::io::Error::other(format!("{error:#}"))))?;
+        .map_err(|error| DoorError::SendFailed(std::io::Error::other(format!("{error:#}"))))?;
     let request = JoinRequest { rank, description: own };
     let request = serde_json::to_vec(&request).unwrap_or_default();
     sender.send(&request)?;
     let reply = receiver.receive()?;
-    connection.set_read_timeout(None).map_err(DoorError::Unspoken)?;
+    connection.set_read_timeout(None).map_err(DoorError::ReceiveFailed)?;
     Ok(reply)
 }
 

@@ -15,7 +15,7 @@
 //! Control goes over connections of its own, between phases only.
 //!
 //! # Invariants
-//! I1. A follower ends when its connection does, and its process with it. If it was not told that
+//! I1. A follower ends when its connection does, and its process with it. If it was not notified that
 //!     the run is over, it ends the job.
 //! I2. Whoever goes in at the listener knows a number that only the exchange told.
 

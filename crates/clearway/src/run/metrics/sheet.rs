@@ -54,6 +54,7 @@ pub(crate) enum MetricUnit {
     /// A count; the name says of what.
     Number,
     Bytes,
+    BytesPerSecond,
     Seconds,
     /// A share, from 0 to 1.
     Ratio,
@@ -64,6 +65,7 @@ impl MetricUnit {
         match self {
             Self::Number => None,
             Self::Bytes => Some(Unit::Bytes),
+            Self::BytesPerSecond => Some(Unit::Other("bytes_per_second".to_owned())),
             Self::Seconds => Some(Unit::Seconds),
             // OpenMetrics names base units in the plural, except this one.
             Self::Ratio => Some(Unit::Other("ratio".to_owned())),

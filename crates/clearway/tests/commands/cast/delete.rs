@@ -102,13 +102,13 @@ fn delete__nothing_goes_when_something_could_not_be_read_or_did_not_arrive() {
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(ground.at(0, "tree/closed"), open).expect("set");
     assert!(ground.at(0, "tree/old").exists() && ground.at(0, "tree/closed/file").exists());
-    write(&ground.from("tree/wrong"));
-    fs::create_dir(ground.at(0, "tree/wrong")).expect("made");
+    // The other path is in no directory that is cast, so nothing makes room for it.
+    write(&ground.from("wrong"));
+    fs::create_dir(ground.at(0, "wrong")).expect("made");
     ground
-        .cast(&["tree", "--delete"])
+        .cast(&["tree", "wrong", "--delete"])
         .expect(1, "nothing was removed, because not everything arrived");
     assert!(ground.at(0, "tree/old").exists());
-    fs::remove_dir(ground.at(0, "tree/wrong")).expect("removed");
     ground.cast(&["tree", "--delete"]).expect(0, "removed: 1");
     assert!(!ground.at(0, "tree/old").exists());
 }
@@ -138,4 +138,52 @@ fn delete__of_a_directory_in_another_each_extra_goes_once_and_what_is_excluded_s
     ground.cast(&nested).expect(0, "removed: 1");
     assert!(ground.at(0, "inner/build/object").exists() && ground.at(0, "inner/kept").exists());
     assert!(!ground.at(0, "inner/a\nb").exists());
+}
+
+#[test]
+fn delete__a_name_of_another_kind_makes_room() {
+    let ground = Ground::new("delete-kinds", 1);
+    write(&ground.from("tree/file"));
+    fs::write(ground.from("tree/large"), noise(3 * MIB, 1)).expect("written");
+    symlink("file", ground.from("tree/link")).expect("a link");
+    write(&ground.from("tree/directory/inner"));
+    for name in ["file", "large", "link"] {
+        write(&ground.at(0, &format!("tree/{name}/old/inner")));
+    }
+    write(&ground.at(0, "tree/directory"));
+    ground.cast(&["tree"]).expect(1, "file: a directory is where a file shall be");
+    ground.cast(&["tree", "--delete", "-n"]).expect(0, "would be removed: tree/file/old/inner");
+    assert!(ground.at(0, "tree/file/old/inner").exists(), "nothing was changed");
+    ground.cast(&["tree", "--delete"]).expect(0, "1 of 1 have everything");
+    assert_same(&ground.from("tree/large"), &ground.at(0, "tree/large"));
+    assert_eq!(names(&ground.at(0, "tree")), ["directory", "file", "large", "link"]);
+    assert_eq!(fs::read_link(ground.at(0, "tree/link")).expect("a link"), Path::new("file"));
+    assert!(ground.at(0, "tree/directory/inner").is_file() && ground.at(0, "tree/file").is_file());
+}
+
+#[test]
+fn delete__a_directory_with_something_that_stays_makes_no_room() {
+    let ground = Ground::new("delete-stays", 1);
+    write(&ground.from("tree/file"));
+    write(&ground.at(0, "tree/file/kept.o"));
+    write(&ground.at(0, "tree/old"));
+    let reported = ground.cast(&["tree", "--delete", "--exclude", "*.o"]);
+    reported.expect(1, "what stays in this directory is in the way of a file");
+    assert!(ground.at(0, "tree/file/kept.o").exists() && ground.at(0, "tree/old").exists());
+}
+
+#[test]
+fn delete__is_refused_where_the_receiver_forbids_it() {
+    let mut ground = Ground::new("delete-denied", 0);
+    let directory = ground.root.join("at");
+    fs::create_dir(&directory).expect("made");
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("exec {PROGRAM} \"$@\" --no-delete"), "sh"]);
+    let key = ground.root.join("key");
+    ground.receivers.push(Receiver::start(command, &key, directory, "127.0.0.1:0"));
+    write(&ground.from("tree/file"));
+    write(&ground.at(0, "tree/old"));
+    ground.cast(&["tree", "--delete"]).expect(1, "--no-delete here; cast without --delete");
+    assert!(ground.at(0, "tree/old").exists() && !ground.at(0, "tree/file").exists());
+    ground.cast(&["tree"]).expect(0, "1 of 1 have everything");
 }

@@ -46,12 +46,13 @@ fn dry_run__says_what_would_be_sent_to_whom_and_changes_nothing() {
     let before = everything(&ground.root);
     let reported = ground.cast(&["tree", "--dry-run", "--exclude", "*.o"]);
     reported.expect(0, "differs         1.0 MiB");
-    reported.expect(0, "unchanged           0 B");
+    reported.expect(0, "symbolic links that would change: 1");
+    reported.expect(0, "permissions that would change: 1");
     reported.expect(0, "would be sent: tree/model: 1.0 MiB, to 1 of 2");
     reported.expect(0, "would be sent: tree/new/inner/small: 5 B, to 1 of 2");
     reported.expect(
         0,
-        "1 of 2 have everything; dry run, nothing was changed; 1.0 MiB of 2 files would be cast",
+        "0 of 2 have everything; dry run, nothing was changed; 1.0 MiB of 2 files would be cast",
     );
     let json = ground.cast(&["tree", "-n", "--exclude", "*.o", "--json"]);
     assert_eq!(everything(&ground.root), before);
@@ -59,7 +60,9 @@ fn dry_run__says_what_would_be_sent_to_whom_and_changes_nothing() {
     let bytes = MIB as u64 + 5;
     let rows = &summary["receivers"];
     assert_eq!(rows[0]["missing"], serde_json::json!({ "files": 2, "bytes": bytes }));
-    assert_eq!((&rows[0]["state"], &rows[1]["state"]), (&"differs".into(), &"unchanged".into()));
+    assert_eq!((&rows[0]["state"], &rows[1]["state"]), (&"differs".into(), &"differs".into()));
+    assert_eq!(rows[0]["changes"], serde_json::json!({ "links": 1, "permissions": 0 }));
+    assert_eq!(rows[1]["changes"], serde_json::json!({ "links": 0, "permissions": 1 }));
     assert_eq!((&rows[0]["written"], &summary["cast"]), (&0.into(), &0.into()));
     let plan = &summary["dry_run"];
     assert_eq!(plan["bytes"], bytes);
@@ -122,6 +125,22 @@ fn dry_run__an_unfinished_file_counts_and_stays_as_it_is() {
     assert!(bytes > 0 && bytes <= 21 * MIB as u64, "{bytes}");
     drop(lock);
     assert_eq!(ground.written(&["model"]), [bytes]);
+}
+
+#[test]
+fn dry_run__a_file_that_cannot_be_opened_is_said_as_a_cast_would() {
+    let ground = Ground::new("dry-closed", 1);
+    for name in ["tree/open", "tree/closed"] {
+        fs::create_dir_all(ground.from("tree")).expect("made");
+        fs::write(ground.from(name), b"text").expect("written");
+    }
+    fs::set_permissions(ground.from("tree/closed"), fs::Permissions::from_mode(0o000))
+        .expect("set");
+    let Some(mut command) = without_rights(&ground.command(&["tree", "-n"])) else { return };
+    let reported = CastOutput::from_output(command.output().expect("the program"));
+    reported.expect(1, "tree/closed: Permission denied");
+    reported.expect(1, "would be sent: tree/open: 4 B, to 1 of 1");
+    assert!(!reported.text.contains("would be sent: tree/closed"), "{}", reported.text);
 }
 
 #[test]

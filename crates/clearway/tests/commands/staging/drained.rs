@@ -626,6 +626,14 @@ fn fsck__says_what_a_log_has_and_changes_nothing() {
     file.set_len(bytes.len() as u64 + 1).expect("longer");
     assert_eq!(fsck(&place, &[]).status.code(), Some(0), "a longer one does no harm");
     file.set_len(bytes.len() as u64).expect("mended");
+    let numbers = fs::read_dir(place.path("log/segments")).expect("segments").count();
+    for missing in [0, 1, numbers - 1] {
+        let [there, aside] = [format!("log/segments/{missing:08}"), "aside".to_owned()]
+            .map(|name| place.path(&name));
+        fs::rename(&there, &aside).expect("moved");
+        finds(&place, &format!("segment {missing} is missing"));
+        fs::rename(aside, there).expect("back");
+    }
     fs::write(place.path("log/segments/notes"), "mine").expect("written");
     assert_eq!(fsck(&place, &[]).status.code(), Some(0), "a file of another name");
     let snapshot = fs::read(place.path("log/snapshot-0")).expect("read");

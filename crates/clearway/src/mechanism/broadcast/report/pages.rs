@@ -324,7 +324,7 @@ impl<'a> ReportedCasts<'a> {
             };
         }
         let caption = format!(
-            "Percent of the symbols that all receivers need. <b>Lost</b> were dropped at a receiver, as the run was told to or for want of room; <b>early</b> came \
+            "Percent of the symbols that all receivers need. <b>Lost</b> were dropped at a receiver, as the run was asked to or for want of room; <b>early</b> came \
              before it was known where they belong; what <b>came twice</b> was asked for although it was on its way, or served by two. Behind each bar: \
              what left again.{}",
             if is_any_clean { " Casts without any of this are left out." } else { "" }

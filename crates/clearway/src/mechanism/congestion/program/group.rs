@@ -20,7 +20,7 @@ use super::guard::{AGAIN, FinishedRun, GO, ProgramEnd, STOP};
 
 /// Longest answer of a guard: two lines and some numbers, each character perhaps escaped.
 const ANSWER_MAX: u64 = 64 << 10;
-/// How long a guard may take to answer for a program that it was told to end, beyond the time that
+/// How long a guard may take to answer for a program that it was asked to end, beyond the time that
 /// it gives the program.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// How often whoever waits looks around.
@@ -49,7 +49,7 @@ struct GuardProcess {
     host: String,
     guard: Child,
     orders: Option<ChildStdin>,
-    /// The run that it was told to make is answered for.
+    /// The run that it was asked to make is answered for.
     finished: Option<FinishedRun>,
 }
 

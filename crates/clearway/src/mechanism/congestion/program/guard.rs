@@ -80,7 +80,7 @@ pub(crate) enum ProgramEnd {
     Status(i32),
     /// By this signal.
     Signal(i32),
-    /// Because it was told to.
+    /// Because it was asked to.
     Stopped,
 }
 

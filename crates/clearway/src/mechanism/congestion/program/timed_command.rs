@@ -51,7 +51,7 @@ impl TimedCommand {
             CommandStep::Ending if self.group.is_over()? => self.act = CommandStep::Over,
             CommandStep::Ending if elapsed >= after => {
                 bail!(
-                    "the congestor command does not end when it is told to, so nothing can be said about the time after it"
+                    "the congestor command does not end when it is asked to, so nothing can be said about the time after it"
                 )
             }
             CommandStep::Waiting | CommandStep::Ending | CommandStep::Over => {}

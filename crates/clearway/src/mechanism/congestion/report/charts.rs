@@ -7,10 +7,11 @@ use super::super::names;
 use super::{conclusion, heat, tables};
 use crate::report::html::drawing::{ALONG, figure, legend, pairs, sample};
 use crate::report::html::tables::number;
-use crate::report::html::{queue_class, section, text, title_of};
+use crate::report::html::{queue_class, section, text};
 use crate::report::model::{
     ExtendedReal, HeatMap, Labels, Report, SurvivalCurve, Timeline, labels,
 };
+use crate::report::title::title_of;
 
 /// Fewer pairs are a list: a map of them is mostly empty.
 const MAP_MIN: usize = 5;

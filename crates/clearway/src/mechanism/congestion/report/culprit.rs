@@ -1,10 +1,11 @@
 //! The table of ports at which victims wait, with those who fill them.
 
 use crate::report::html::tables::{cell, head, table};
-use crate::report::html::{section, text, title_of};
+use crate::report::html::{section, text};
 use crate::report::model::{Culprit, Report};
 use crate::report::numerals::wrap;
 use crate::report::terminal::WIDTH;
+use crate::report::title::title_of;
 
 /// Returns the table for a terminal.
 pub(super) fn lines(report: &Report) -> Vec<String> {

@@ -6,6 +6,7 @@
 
 use super::super::names;
 use crate::report::model::{Figure, Report, labels};
+use crate::report::title::cell_title;
 
 /// What else tells rows apart.
 const LOAD: [&str; 3] = [labels::INTENSITY, labels::BURSTS, labels::MEMBERS];
@@ -34,18 +35,7 @@ pub(super) struct ImpactRow<'a> {
 impl<'a> ImpactRow<'a> {
     /// Returns what rows below one heading have in common: `ping under incast`.
     pub(super) fn group(&self) -> String {
-        let place = self.place.map_or_else(String::new, |place| format!(" on {place}"));
-        let [intensity, bursts, members] = self.load;
-        let members = members.map_or_else(String::new, |members| format!(" of {members} hosts"));
-        let intensity = intensity.map_or_else(String::new, |percent| format!(" at {percent} %"));
-        let bursts = match bursts {
-            None => String::new(),
-            Some(bursts) => match bursts.split_once('/') {
-                Some((length, pause)) => format!(", bursts of {length} and pauses of {pause}"),
-                None => format!(", {bursts}"),
-            },
-        };
-        format!("{} under {}{members}{intensity}{bursts}{place}", self.victim, self.congestor)
+        self.factors.first().map_or_else(String::new, |factor| cell_title(&factor.labels))
     }
 
     /// Returns the factor that the table shows: that of p99, or else the last there is.
@@ -153,8 +143,8 @@ mod tests {
         let rows = rows(&report);
         let groups: Vec<String> = rows.iter().map(ImpactRow::group).collect();
         assert_eq!(groups.len(), 4);
-        assert!(groups[1].ends_with(", steady"), "{groups:?}");
-        assert!(groups[3].ends_with(", bursts of 10ms and pauses of 90ms"), "{groups:?}");
+        assert!(!groups[1].contains("bursts"), "{groups:?}");
+        assert!(groups[3].ends_with(", bursts 10ms/90ms"), "{groups:?}");
         let load = |figure: &Figure| figure.label(labels::BURSTS).map(str::to_owned);
         for row in &rows {
             let of_row = row.isolated.iter().chain(&row.congested).chain([&row.loss, &row.goodput]);

@@ -1,10 +1,22 @@
-//! The table of runs that were judged alone: false alarms, and what was found.
+//! The tables of runs that have a verdict each: the rate of false alarms, and that of detection.
 
 use super::super::names;
 use crate::report::html::tables::{cell, ends, head, number, table};
 use crate::report::html::{queue_name, section, text};
 use crate::report::model::{Figure, Report, labels};
 use crate::report::numerals::{digits, fit, interval_in};
+use crate::report::terminal::WIDTH;
+use crate::report::title::cell_title;
+
+/// Runs without congestion.
+const SILENT: &str = "A = A runs, with silent congestors";
+const LOADED: &str = "Runs beside congestors";
+/// The rate of false alarms, as a column is called.
+const FALSE_ALARMS: &str = "False alarms [95 % CI]";
+/// The rate of detection, as a column is called.
+const DETECTED: &str = "Detected [95 % CI]";
+/// Characters of a cell's name in a terminal.
+const NAME: usize = 30;
 
 /// Outcomes in the order of columns.
 const OUTCOMES: [&str; 3] = ["contained", "congested", "invalid"];
@@ -26,28 +38,6 @@ impl Row<'_> {
 
     fn is_silent(&self) -> bool {
         self.of.label(labels::CONGESTOR) == Some(labels::NOBODY)
-    }
-
-    /// Returns what the rate is of.
-    fn meaning(&self) -> &'static str {
-        if self.is_silent() { "false" } else { "found" }
-    }
-
-    /// Returns victim, congestor and load.
-    fn subject(&self) -> String {
-        let place = self.of.label(labels::PLACE);
-        let place = place.map_or_else(String::new, |place| format!(" on {place}"));
-        if self.is_silent() {
-            return format!("{}, A = A{place}", self.label(labels::VICTIM));
-        }
-        let load = |key: &str, unit: &str| {
-            self.of.label(key).map_or_else(String::new, |load| format!(" {load}{unit}"))
-        };
-        let (intensity, bursts) = (load(labels::INTENSITY, " %"), load(labels::BURSTS, ""));
-        let (victim, congestor) = (self.label(labels::VICTIM), self.label(labels::CONGESTOR));
-        let members = self.of.label(labels::MEMBERS);
-        let members = members.map_or_else(String::new, |members| format!(" of {members}"));
-        format!("{victim} under {congestor}{members}{intensity}{bursts}{place}")
     }
 }
 
@@ -77,77 +67,95 @@ fn rows(report: &Report) -> Vec<Row<'_>> {
     rows
 }
 
-/// Returns the table for a terminal.
+/// Returns the tables for a terminal.
 pub(super) fn lines(report: &Report) -> Vec<String> {
-    let rows = rows(report);
-    if rows.is_empty() {
-        return Vec::new();
-    }
-    let mut lines = vec![
-        "Verdicts of runs judged alone, and the rate of CONGESTED in %".to_owned(),
-        format!(
-            "  {:<9}{:<28}{:>4}{:>10}{:>8}  rate [95 %]",
-            "queue", "cell", "runs", "congested", "invalid"
-        ),
-    ];
-    for row in &rows {
-        let [_, congested, invalid] = row.counts;
-        let total: u64 = row.counts.iter().sum();
-        let rate = row.rate.map_or_else(
-            || "-".to_owned(),
-            |rate| format!("{} {}", digits(rate.value), interval_in(rate.low, rate.high, 11)),
-        );
-        let subject = fit(&row.subject(), 27);
-        let queue = fit(row.label(labels::QUEUE), 8);
-        lines.push(format!(
-            "  {queue:<9}{subject:<28}{total:>4}{congested:>10}{invalid:>8}  {rate}"
-        ));
+    let (silent, loaded): (Vec<_>, Vec<_>) = rows(report).into_iter().partition(Row::is_silent);
+    let mut lines = Vec::new();
+    for (rows, title, rate) in [
+        (silent, format!("{SILENT}: CONGESTED is a false alarm"), FALSE_ALARMS),
+        (loaded, format!("{LOADED}: CONGESTED is what there is to find"), DETECTED),
+    ] {
+        if !rows.is_empty() {
+            lines.push(title);
+            lines.push(line("queue and cell", ["runs", "congested", "invalid"], rate));
+            lines.extend(rows.iter().flat_map(row_lines));
+        }
     }
     lines
 }
 
+/// Returns the lines of one cell: a name that is too long for the column has one of its own.
+fn row_lines(row: &Row<'_>) -> Vec<String> {
+    let [_, congested, invalid] = row.counts;
+    let numbers = [row.counts.iter().sum(), congested, invalid].map(|count: u64| count.to_string());
+    let rate = row.rate.map_or_else(
+        || "-".to_owned(),
+        |rate| format!("{} {}", digits(rate.value), interval_in(rate.low, rate.high, 11)),
+    );
+    let name = format!("{}: {}", row.label(labels::QUEUE), cell_title(&row.of.labels));
+    let numbers = numbers.each_ref().map(String::as_str);
+    if name.chars().count() <= NAME {
+        return vec![line(&name, numbers, &rate)];
+    }
+    vec![fit(&format!("  {name}"), WIDTH), line("", numbers, &rate)]
+}
+
+fn line(name: &str, [runs, congested, invalid]: [&str; 3], rate: &str) -> String {
+    format!("  {name:<NAME$}{runs:>5}{congested:>10}{invalid:>8}  {rate}")
+}
+
 /// Returns the section of the page.
 pub(super) fn page(report: &Report, queues: &[String]) -> String {
-    let mut body = String::new();
-    for row in rows(report) {
+    let (silent, loaded): (Vec<_>, Vec<_>) = rows(report).into_iter().partition(Row::is_silent);
+    if silent.is_empty() && loaded.is_empty() {
+        return String::new();
+    }
+    let false_alarms = "Congestors are silent in A = A runs, so CONGESTED is a false alarm. The rate is that among runs with a verdict other than INVALID.";
+    let detected = "Congestors send. The rate is that of CONGESTED among all runs; 0 % is right for queues that contain them.";
+    let lead = "The same cell many times; each run has a verdict of its own, by the same rules.";
+    let tables = page_table(&silent, (SILENT, FALSE_ALARMS), false_alarms, queues)
+        + &page_table(&loaded, (LOADED, DETECTED), detected, queues);
+    section("single-runs", "How often the verdict is right", lead, &tables)
+}
+
+/// Returns the table of `rows` below `title`, whose last column is the rate called `rate`; nothing
+/// without rows.
+fn page_table(
+    rows: &[Row<'_>],
+    (title, rate): (&str, &str),
+    caption: &str,
+    queues: &[String],
+) -> String {
+    let row = |row: &Row<'_>| {
         let counts: String = OUTCOMES
             .into_iter()
             .zip(row.counts)
             .map(|(outcome, count)| cell(outcome, "n", &count.to_string()))
             .collect();
-        let rate = row.rate.map_or_else(
+        let found = row.rate.map_or_else(
             || "\u{2013}".to_owned(),
-            |rate| {
-                format!(
-                    "<b>{}\u{202f}%</b> <small>{}</small> {}",
-                    number(rate.value),
-                    ends(rate),
-                    row.meaning()
-                )
-            },
+            |rate| format!("<b>{}\u{202f}%</b> <small>{}</small>", number(rate.value), ends(rate)),
         );
-        body.push_str(&format!(
+        format!(
             "<tr><th scope=\"row\">{}</th>{}{counts}{}</tr>\n",
             queue_name(row.label(labels::QUEUE), queues),
-            cell("runs", "", &text(&row.subject())),
-            cell("congested, 95 %", "n", &rate)
-        ));
-    }
+            cell("cell", "", &text(&cell_title(&row.of.labels))),
+            cell(rate, "n", &found)
+        )
+    };
+    let body: String = rows.iter().map(row).collect();
     if body.is_empty() {
         return body;
     }
     let columns = [
         ("Queue", ""),
-        ("Runs", ""),
+        ("Cell", ""),
         ("Contained", "n"),
         ("Congested", "n"),
         ("Invalid", "n"),
-        ("Congested [95 % CI]", "n"),
+        (rate, "n"),
     ];
-    let caption = "In A = A runs congestors are silent, and CONGESTED is a false alarm, counted among the runs with a verdict; in the others it is what was to be found, counted among all.";
-    let lead = "The same cell many times, each run judged alone by the same rules.";
-    let table = table("cards", caption, &head(&columns), &body);
-    section("single-runs", "How often the verdict is right", lead, &table)
+    format!("<h3>{title}</h3>\n") + &table("cards", caption, &head(&columns), &body)
 }
 
 #[cfg(test)]
@@ -155,7 +163,6 @@ mod tests {
     use super::*;
     use crate::report::model::ExtendedReal;
     use crate::report::sample;
-    use crate::report::terminal::WIDTH;
 
     fn counted() -> Report {
         let mut report = sample::incast_demo();
@@ -183,22 +190,25 @@ mod tests {
     fn lines__have_the_counts_of_each_cell_and_fit_a_terminal() {
         assert!(lines(&sample::incast_demo()).is_empty());
         let lines = lines(&counted());
-        assert_eq!(lines.len(), 4, "{lines:?}");
+        assert_eq!(lines.len(), 8, "{lines:?}");
         assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:#?}");
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        assert!(
-            words(&lines[2]).ends_with(&words("A = A 400 1 3 100 [12.3..100]")),
-            "{}",
-            lines[2]
-        );
-        assert!(words(&lines[3]).contains(&"400".to_owned()), "{}", lines[3]);
+        assert!(lines[1].ends_with("False alarms [95 % CI]"), "{}", lines[1]);
+        assert!(lines[2].ends_with("bandwidth-sync, A = A"), "{}", lines[2]);
+        assert_eq!(words(&lines[3]), words("400 1 3 100 [12.3..100]"));
+        assert!(lines[5].ends_with("Detected [95 % CI]"), "{}", lines[5]);
+        assert!(lines[6].ends_with("bandwidth-sync under incast"), "{}", lines[6]);
+        assert_eq!(words(&lines[7]), words("400 400 0 100 [12.3..100]"));
     }
 
     #[test]
     fn page__says_of_each_rate_what_it_is() {
         assert!(page(&sample::incast_demo(), &[]).is_empty());
         let page = page(&counted(), &[]);
-        assert!(page.contains("</small> false<") && page.contains("</small> found<"), "{page}");
+        for (rate, cell) in [(FALSE_ALARMS, "A = A"), (DETECTED, "under incast")] {
+            let table = page.split("<table").find(|table| table.contains(rate)).expect(rate);
+            assert!(table.contains(cell), "{table}");
+        }
         assert!(page.contains("bandwidth-sync, A = A"));
     }
 }

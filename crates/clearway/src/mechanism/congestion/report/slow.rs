@@ -4,8 +4,9 @@
 use std::fmt::Write;
 
 use crate::report::html::tables::{cell, head, number, table};
-use crate::report::html::{section, text, title_of};
+use crate::report::html::{section, text};
 use crate::report::model::{ExtendedReal, LongestWait, Report, SlowMessage, Slowest};
+use crate::report::title::title_of;
 
 const LEAD: &str = "The slowest messages of the victims in the worst cell, and the one port at which each waited longest. \
     Where buffers ahead were full, the root is the port at which the chain of full buffers ends.";

@@ -46,6 +46,15 @@ impl FromStr for RemoteTree {
             Some((places, tree)) => (places, tree),
             None => (text, ""),
         };
+        if let Some((directory, last)) = tree.rsplit_once(',')
+            && !tree.ends_with('/')
+            && (!last.contains('/') || last.contains(":/"))
+        {
+            return Err(format!(
+                "'{text}' has a comma behind the tree: the tree comes after the last server, as in {places},{}:/{directory}; end the name of a directory that has a comma with a slash, as in {text}/",
+                last.split_once(":/").map_or(last, |(server, _)| server)
+            ));
+        }
         let servers = places.split(',').map(|place| ServerAddress::parse(place, text));
         Ok(Self {
             servers: servers.collect::<Result<_, _>>()?,
@@ -276,6 +285,12 @@ mod tests {
         assert_eq!(parse("server1:/a/b/"), is(&[("server1", PORT)], "a/b"));
         assert_eq!(parse("10.0.0.1:7:/a"), is(&[("10.0.0.1", 7)], "a"));
         assert_eq!(parse("a,b:7,c:/x"), is(&[("a", PORT), ("b", 7), ("c", PORT)], "x"));
+        assert_eq!(parse("a:/d0,s2/"), is(&[("a", PORT)], "d0,s2"));
+        assert_eq!(parse("a:/d0,d1/x"), is(&[("a", PORT)], "d0,d1/x"));
+        for wrong in ["s1:/d0,s2", "s1:/d0,s2:/d0", "s1:/d0,s2:7:/d0"] {
+            let why = parse(wrong).expect_err(wrong);
+            assert!(why.contains("as in s1,s2") && why.contains(":/d0; "), "{why}");
+        }
         for wrong in ["", ":7", "server1:x", "server1:70000", "a,", ",a", "a,,b", "a:7x,b"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

@@ -102,7 +102,7 @@ pub(super) fn next<M: DeserializeOwned>(from: &mut SealedReceiver) -> Result<M> 
 /// Returns the sentence for people.
 pub(super) fn sentence(error: DoorError) -> anyhow::Error {
     match error {
-        DoorError::Unheard(cause) | DoorError::Unspoken(cause) => {
+        DoorError::SendFailed(cause) | DoorError::ReceiveFailed(cause) => {
             anyhow!(cause).context("the other end closed the connection")
         }
         DoorError::OtherProtocol => {

@@ -163,7 +163,7 @@ pub(crate) fn is_sent(path: &Path) -> bool {
 
 /// Opens the bytes at `path`: of a file or a pipe, or what is sent by whoever listens at a socket,
 /// or at the port that it names.
-fn stream_of(path: &Path) -> io::Result<Box<dyn Read>> {
+pub(super) fn stream_of(path: &Path) -> io::Result<Box<dyn Read>> {
     use std::os::unix::fs::FileTypeExt;
     if let Some(port) = path.to_str().and_then(|text| text.strip_prefix(TCP)) {
         return Ok(Box::new(TcpStream::connect(port)?));

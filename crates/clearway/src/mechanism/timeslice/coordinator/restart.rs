@@ -49,7 +49,7 @@ impl TimesliceCoordinator<'_> {
         match said {
             TimesliceResponse::Writes(name) => drop(self.unfinished.insert(rank, name)),
             TimesliceResponse::Taken => self.request(rank, TimesliceRequest::Join)?,
-            // A lab was told to bring it back. A job does without it, as before.
+            // A lab was asked to bring it back. A job does without it, as before.
             TimesliceResponse::Failed(sentence) if self.venue.can_restart() => {
                 bail!("{}, started again: {sentence}", self.name(rank))
             }
