@@ -22,6 +22,8 @@ use clearway_proto::base::Class;
 use clearway_proto::stats::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::store::DrainHeld;
+
 /// The extended attribute by which a mount point names its control socket.
 pub const CONTROL_XATTR: &str = "user.clearway.control";
 /// Bytes of the longest line: [`PATHS_MAX`] long paths.
@@ -308,6 +310,9 @@ pub struct MountStatus {
     /// The pace of a server's mounts, if it sets one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pace: Option<PaceStatus>,
+    /// For how long and how far the agent of the node held the drain back, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<DrainHeld>,
 }
 
 /// The pace that a server sets its mounts.

@@ -305,6 +305,7 @@ impl ServerShared {
                 server: None,
                 unacknowledged_bytes: 0,
                 pace: self.pacing.as_ref().map(|pacing| pacing.status()),
+                held: core.drain_held(),
             }
         })
     }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))] // tests are named function__case
 
+mod agent;
 mod command;
 mod doctor;
 mod mechanism;

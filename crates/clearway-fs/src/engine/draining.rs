@@ -32,7 +32,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::core::Core;
 use super::due::{DueFiles, change_sentence};
 use super::{Engine, wall_now};
-use crate::store::{OBJECTS_NAME, StoreWorker, stranger_name};
+use crate::store::{DrainHeld, OBJECTS_NAME, StoreWorker, stranger_name};
 use crate::stored::members_of;
 
 /// The client whose calls are the records of the drain.
@@ -388,6 +388,11 @@ impl Core {
     /// Returns the child process that changes the store.
     pub(crate) fn store_process(&self) -> Option<u32> {
         self.draining.as_ref()?.worker.process()
+    }
+
+    /// Returns for how long and how far the agent of the node held the drain back, if it did.
+    pub(crate) fn drain_held(&self) -> Option<DrainHeld> {
+        self.draining.as_ref()?.worker.held_back()
     }
 
     /// Returns whether a full log may have space soon: the store gets on, and something is left that

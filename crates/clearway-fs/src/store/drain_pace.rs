@@ -16,13 +16,15 @@ use clearway_proto::flow::TokenBucket;
 use clearway_runtime::clock;
 use rustix::fs;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 /// Bytes that may leave at once, and the least that are synced at a time.
 const SYNC_BYTES: u64 = 1 << 20;
 /// Syncs in a second at the full rate.
 const SYNCS_A_SECOND: u64 = 4;
-/// The longest time without a sign of progress: much less than any timeout.
-const WAIT_MAX: Duration = Duration::from_millis(50);
+/// The longest time without a sign of progress: much less than any timeout, and less than a pause
+/// of an agent, after which the rate is another.
+const WAIT_MAX: Duration = Duration::from_millis(20);
 /// Bytes of a turn: a long piece must not wait until short ones leave it a full bucket.
 const TURN_BYTES: u64 = 64 << 10;
 
@@ -31,6 +33,28 @@ pub trait DrainAllowance: fmt::Debug + Send + Sync {
     /// Returns the rate from now on, for a drain with this many steps that wait or are under way. It
     /// is asked every 100 ms while there are steps, and once when there are none.
     fn take(&self, steps: usize) -> BitsPerSec;
+
+    /// Returns after how long at most the next rate is taken, where that is less than usual.
+    fn changes_in(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Returns for how long and how far the agent of the node held the drain back; none where it
+    /// never did.
+    fn held_back(&self) -> Option<DrainHeld> {
+        None
+    }
+}
+
+/// For how long and how far the agent of the node held a drain back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainHeld {
+    /// How long it could have been faster, in ns.
+    pub time_ns: u64,
+    /// Its mean rate in this time, in bits a second.
+    pub mean: u64,
+    /// The least rate.
+    pub least: u64,
 }
 
 /// Holds writes back.

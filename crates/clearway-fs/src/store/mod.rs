@@ -38,7 +38,7 @@ mod worker;
 
 pub use self::child::serve;
 
-pub use self::drain_pace::DrainAllowance;
+pub use self::drain_pace::{DrainAllowance, DrainHeld};
 pub use self::owner::{StoreOwner, StoreSharing};
 pub(crate) use self::owner::{is_reserved, is_shared};
 pub use self::place::OBJECTS_NAME;

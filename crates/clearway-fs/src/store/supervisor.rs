@@ -367,8 +367,11 @@ impl Supervisor {
                 }
                 let deadline = child.deadline(self.options.timeout);
                 timeout = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-                if self.options.allowance.is_some() && self.allowed > 0 {
-                    timeout = timeout.into_iter().chain([ALLOWED_FOR]).min();
+                if let Some(allowance) =
+                    self.options.allowance.as_ref().filter(|_| self.allowed > 0)
+                {
+                    let changes_in = allowance.changes_in();
+                    timeout = timeout.into_iter().chain(changes_in).chain([ALLOWED_FOR]).min();
                 }
             }
             ChildState::GivenUp { ended: Some(ended), .. } => {

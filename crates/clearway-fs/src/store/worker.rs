@@ -15,7 +15,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::copy::open_as_owner;
-use super::drain_pace::DrainAllowance;
+use super::drain_pace::{DrainAllowance, DrainHeld};
 use super::owner::StoreOwner;
 use super::place::{StorePlace, StoreUsage, file_type, look, object_name};
 use super::supervisor::{Supervisor, SupervisorDesk};
@@ -76,6 +76,7 @@ pub struct StoreWorker {
     thread: JoinHandle<()>,
     reader: StoreReader,
     store: PathBuf,
+    allowance: Option<Arc<dyn DrainAllowance>>,
 }
 
 impl StoreWorker {
@@ -85,14 +86,14 @@ impl StoreWorker {
     /// The system has no room for its thread.
     pub fn new(options: StoreOptions, signal: Arc<WakeSignal>) -> Result<Self, FsError> {
         let reader = StoreReader::new(&options.store, options.owner);
-        let store = options.store.clone();
+        let (store, allowance) = (options.store.clone(), options.allowance.clone());
         let desk = SupervisorDesk::new(signal).map_err(FsError::system("make an event counter"))?;
         let desk = Arc::new(desk);
         let supervisor = Supervisor::new(options, Arc::clone(&desk));
         let thread = std::thread::Builder::new().name("staging-store".into());
         let thread = thread.spawn(move || supervisor.run());
         let thread = thread.map_err(FsError::system("start a thread"))?;
-        Ok(Self { desk, thread, reader, store })
+        Ok(Self { desk, thread, reader, store, allowance })
     }
 
     /// Begins a step. Never waits.
@@ -118,6 +119,11 @@ impl StoreWorker {
     /// Returns the process that does steps now, or does not end.
     pub fn process(&self) -> Option<u32> {
         self.desk.process()
+    }
+
+    /// Returns for how long and how far the agent of the node held copies back, if it did.
+    pub fn held_back(&self) -> Option<DrainHeld> {
+        self.allowance.as_ref().and_then(|allowance| allowance.held_back())
     }
 
     /// Returns what opens objects for readers.

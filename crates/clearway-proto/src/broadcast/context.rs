@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::frame::{Algorithm, DATA_HEAD, LONGEST};
 use super::tree::Member;
-use crate::base::{BitsPerSec, Class, GroupId, Nanos, Rank};
+use crate::base::{BitsPerSec, Class, GroupId, LocalNs, Nanos, Rank};
 use crate::wire::{Capabilities, OperationKind, RefusalReason, Span};
 
 /// What happens when a member is far behind.
@@ -90,8 +90,13 @@ pub enum BroadcastCommand {
     Flush,
     /// Root with a first rate: nothing leaves faster than this from now on.
     Limit {
-        /// The most, as in [`BroadcastConfig::rate`].
-        rate: BitsPerSec,
+        /// The most; none means [`BroadcastConfig::rate`].
+        rate: Option<BitsPerSec>,
+    },
+    /// Root: nothing leaves until then, but what the network has already taken.
+    Pause {
+        /// The end of the pause.
+        until: LocalNs,
     },
     /// Receiver: the next long object goes here. May be given before it is announced.
     Place {

@@ -109,6 +109,7 @@ impl BroadcastNode {
             (BroadcastCommand::Cast { from }, Some(root), _) => root.cast(state, from, now, out),
             (BroadcastCommand::Flush, Some(root), _) => root.flush(state, now, out),
             (BroadcastCommand::Limit { rate }, Some(root), _) => root.limit(state, rate),
+            (BroadcastCommand::Pause { until }, Some(_), _) => state.outgoing.pause(until),
             (BroadcastCommand::Place { into }, _, Some(receiver)) => {
                 receiver.place(state, now, into, out)
             }

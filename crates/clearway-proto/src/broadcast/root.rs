@@ -274,9 +274,9 @@ impl Root {
     }
 
     /// Holds what leaves to `rate` from now on, where the network has to be found out.
-    pub(super) fn limit(&mut self, state: &mut MemberState, rate: BitsPerSec) {
+    pub(super) fn limit(&mut self, state: &mut MemberState, rate: Option<BitsPerSec>) {
         if let Some(control) = &mut self.control {
-            control.limit(rate);
+            control.limit(rate.or(state.config.rate));
             state.outgoing.set_rate(control.rate());
         }
     }

@@ -267,6 +267,20 @@ fn rate__symbols_leave_at_the_pace_of_the_link() {
 }
 
 #[test]
+fn pause__nothing_leaves_until_its_end() {
+    let mut trial = BroadcastTrial::new(BroadcastPlan::new(3, &[100_000]));
+    let until = LocalNs(50_000_000);
+    trial.command(0, BroadcastCommand::Pause { until });
+    trial.cast(1);
+    trial.run();
+    assert!(trial.is_over());
+    // Packets leave some milliseconds early, with their instant.
+    assert!(trial.fabric.now() > LocalNs(until.0 - 3_000_000), "{:?}", trial.fabric.now());
+    let unpaused = run(BroadcastPlan::new(3, &[100_000]));
+    assert!(unpaused.fabric.now() < LocalNs(40_000_000));
+}
+
+#[test]
 fn deterministic__the_same_seed_gives_the_same_records() {
     let records = |seed| {
         let mut trial =

@@ -274,6 +274,11 @@ impl TransmitQueues {
         self.rate = Some(rate);
     }
 
+    /// Lets nothing leave until then.
+    pub(super) fn pause(&mut self, until: LocalNs) {
+        self.next = self.next.max(until);
+    }
+
     /// Forgets all that is wanted, and all that left and is under way.
     pub(super) fn forget(&mut self, holding: &ReceiveWindow) {
         self.lines.iter_mut().for_each(|line| *line = NeighbourQueue::new(line.to, holding));

@@ -141,10 +141,10 @@ impl WindowControl {
         self.rate
     }
 
-    /// Sets the most from now on.
-    pub(super) fn limit(&mut self, most: BitsPerSec) {
-        self.most = Some(most);
-        self.rate = self.rate.min(most);
+    /// Sets the most from now on, if there is one.
+    pub(super) fn limit(&mut self, most: Option<BitsPerSec>) {
+        self.most = most;
+        self.rate = most.map_or(self.rate, |most| self.rate.min(most));
     }
 
     /// Takes a report of all.
@@ -310,7 +310,7 @@ mod tests {
             report(&mut control, (990_000, 9), (1024 * at, 1024 * (at + 1)), at * 90_000_000);
         }
         assert_eq!((control.window(), control.rate()), (LEAST, LEAST_RATE));
-        control.limit(BitsPerSec(500_000));
+        control.limit(Some(BitsPerSec(500_000)));
         assert_eq!(control.rate(), BitsPerSec(500_000));
     }
 

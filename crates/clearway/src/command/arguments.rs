@@ -21,6 +21,7 @@ use super::shmem::ShmemCommand;
 use super::stage::StageCommand;
 use super::start::StartFlags;
 use super::timeslice::TimesliceCommand;
+use crate::agent::AgentArguments;
 use crate::mechanism::congestion::program::ProgramFlags;
 use crate::mechanism::congestion::{Bursts, GroupGrowth};
 use crate::mechanism::timeslice::archive::{ITEM_BYTES_MAX, Locator};
@@ -104,6 +105,11 @@ pub(crate) enum Command {
     /// Check the policy of a site: who may use which class, at which share.
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Measure low latency between this node and others all along, and slow down scavengers of this
+    /// node that harm it, until a signal ends it.
+    ///
+    /// Scavengers are casts of that class and drains. A missing agent stops none of them.
+    Agent(Box<AgentArguments>),
     /// Mount a log of staged files: a directory that takes files at the speed of the log's disk.
     ///
     /// Bytes for which fsync or close has returned survive the end of this process, and a loss of

@@ -9,6 +9,7 @@ use clearway_proto::base::BitsPerSec;
 
 use super::flagged::{FlagValues, joined, parameters};
 use super::results::{ReportDestination, ReportFlags};
+use crate::agent::AgentFlags;
 use crate::mechanism::cast::{
     CastRequest, ExcludePattern, KeepFigures, PORT, RemovalRight, cast, receive, serve,
 };
@@ -131,6 +132,8 @@ pub(crate) struct CastFlags {
     format: FigureFormat,
     #[command(flatten)]
     policy: PolicyFlags,
+    #[command(flatten)]
+    agent: AgentFlags,
 }
 
 /// Casts, or waits for casts.
@@ -165,6 +168,7 @@ pub(super) fn command(flags: &CastFlags) -> Result<Exit> {
             format: flags.format,
             keep: keep(flags)?,
             policy: flags.policy.clone(),
+            agent: flags.agent.clone(),
         }),
     }
 }

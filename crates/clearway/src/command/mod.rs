@@ -42,6 +42,7 @@ use clap::FromArgMatches;
 use clap::error::{ContextKind, ErrorKind};
 use clearway_runtime::launch::escaped;
 
+use crate::agent;
 use crate::doctor::{self, OutputFormat};
 use crate::report::numerals::wrap;
 use crate::run::exit::{Exit, exit_of, refuses_permission};
@@ -159,6 +160,7 @@ fn dispatch(command: Command) -> Result<Exit> {
         Command::Topo(command) => topo::command(command),
         Command::Qos(command) => qos::command(command),
         Command::Policy(command) => policy::command(&command),
+        Command::Agent(flags) => agent::serve(&flags),
         Command::Start(flags) => start::command(&flags),
         Command::Shmem(command) => shmem::command(&command),
         Command::Doctor { json, node, policy } => {

@@ -168,6 +168,10 @@ pub(super) const PAGES: &[CommandPage] = &[
             "Divide budgets, with figures",
         )],
     ),
+    page(
+        "agent",
+        &[("clearway agent --peers n2,n3,n7 --metrics 9464", "Watch three hosts, with figures")],
+    ),
     page_with(
         "policy check",
         "0 no fault, or granted; 1 failed; 2 wrong usage; 3 a fault, or not granted",

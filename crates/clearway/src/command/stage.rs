@@ -15,6 +15,7 @@ use clearway_fs::control::{
     MountStatus, PATHS_MAX, PaceStatus, SafetyLevel,
 };
 use clearway_fs::inspect::{LogInspection, inspect};
+use clearway_fs::store::DrainHeld;
 use clearway_proto::base::{BitsPerSec, Bytes, Class, Nanos};
 use clearway_proto::stats::{Quantile, QuantileValue};
 use clearway_runtime::launch::escaped;
@@ -376,6 +377,7 @@ fn page(status: &MountStatus) -> String {
         format!("class    {} where no other is set", status.class),
     ]);
     lines.extend(status.pace.as_ref().map(pace_line));
+    lines.extend(status.held.as_ref().map(held_line));
     if let Some(why) = &status.snapshot_failed {
         lines.push(format!("snapshot not written: {}; the log frees no space", escaped(why)));
     }
@@ -419,6 +421,13 @@ fn pace_line(pace: &PaceStatus) -> String {
         "{allowed}; {senders} writing; small messages are {} % slower",
         pace.excess_permille / 10
     )
+}
+
+/// Returns what the agent of the node costs the drain, for a person.
+fn held_line(held: &DrainHeld) -> String {
+    let whole = |rate: u64| BitsPerSec(if rate < 1_000_000 { rate } else { rate / 1_000 * 1_000 });
+    let (time, mean, least) = (Nanos(held.time_ns), whole(held.mean), whole(held.least));
+    format!("held     {time} by the agent of this node, to {mean} ({least} at least)")
 }
 
 /// Returns the state of the drain, for a person.
@@ -595,6 +604,7 @@ mod tests {
             read_bytes: bytes,
             changes: bytes,
             stalls: bytes,
+            held: Some(DrainHeld { time_ns: 123_456_789_012, mean: 123_456_789, least: 1_234_567 }),
             snapshot_failed: Some("the file is not there any more".to_owned()),
             ..MountStatus::default()
         };

@@ -44,6 +44,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("qos check", "NOWHERE"),
     ("policy check", "NOWHERE"),
     ("policy serve", "NOWHERE"),
+    ("agent", "--listen 127.0.0.1:0 --link 1Gb/s --policy NOWHERE"),
     ("mount", "--local NOWHERE:NOWHERE --foreground NOWHERE"),
     ("umount", "NOWHERE"),
     ("stage serve", "--data NOWHERE --backing NOWHERE --key NOWHERE"),

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use clearway_proto::base::Class;
+use clearway_proto::base::{BitsPerSec, Class};
 use clearway_runtime::launch::escaped;
 use nix::unistd::{Gid, Group, Uid, User, getgroups};
 
@@ -55,6 +55,22 @@ impl PolicyFlags {
     pub(crate) fn budget(&self, mechanism: &str, requested: Class) -> Option<BudgetTerms> {
         let policy = read(in_force(self.policy.as_deref())?).ok()?;
         policy.grant(&PolicyRequester::from_process(mechanism, None), requested).budget
+    }
+
+    /// Returns what the policy grants to a mechanism, and the rate of the link that it states; `None`
+    /// where no policy is named and the site has none.
+    ///
+    /// # Errors
+    /// The policy cannot be read, or is wrong.
+    pub(crate) fn read(
+        &self,
+        mechanism: &str,
+        requested: Class,
+    ) -> anyhow::Result<Option<(Grant, Option<BitsPerSec>)>> {
+        let Some(path) = in_force(self.policy.as_deref()) else { return Ok(None) };
+        let policy = read(path)?;
+        let grant = policy.grant(&PolicyRequester::from_process(mechanism, None), requested);
+        Ok(Some((grant, policy.link)))
     }
 
     /// Returns whether a policy is named.

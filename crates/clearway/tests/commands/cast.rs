@@ -614,7 +614,7 @@ fn cast__strangers_change_nothing() {
     let strangers: Vec<TcpStream> = (0..20)
         .map(|number| {
             let mut stranger = TcpStream::connect(&ground.receivers[0].address).expect("let in");
-            let hello = [&b"clearway cast 4\n"[..], &noise(57, number)].concat();
+            let hello = [&b"clearway cast 5\n"[..], &noise(57, number)].concat();
             let any = noise(500, number);
             let rubbish = [&b"GET / HTTP/1.1\r\n\r\n"[..], b"", &any, &hello][number as usize % 4];
             stranger.write_all(rubbish).expect("sent");

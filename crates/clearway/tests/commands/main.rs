@@ -6,6 +6,7 @@
 #![cfg(target_os = "linux")]
 #![allow(non_snake_case)] // tests are named function__case
 
+mod agent;
 mod archives;
 mod broadcast;
 mod cast;

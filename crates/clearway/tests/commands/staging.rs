@@ -4,6 +4,7 @@
 mod apart;
 mod differential;
 mod drained;
+mod held;
 mod hung;
 mod job;
 mod kills;

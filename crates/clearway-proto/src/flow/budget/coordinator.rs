@@ -10,6 +10,7 @@ use super::{
     BudgetGrant, BudgetRefusal, BudgetRequest, HeldGrant, LEASE_COUNTED, MEMBERS_MAX, budget_floor,
 };
 use crate::base::{BitsPerSec, LocalNs};
+use crate::flow::division::max_min;
 
 /// Part of the budget by which a grant must grow to be sent without a request.
 const RAISE: u64 = 64;
@@ -164,14 +165,9 @@ impl BudgetCoordinator {
 
     /// Divides the budget: each gets its demand or an equal part of what smaller demands leave.
     fn divide(&mut self) {
-        let mut demands: Vec<(u64, u64)> =
+        let demands: Vec<(u64, u64)> =
             self.members.iter().map(|(name, member)| (member.demand, *name)).collect();
-        demands.sort_unstable();
-        let (mut left, mut count) = (self.budget, demands.len() as u64);
-        for (demand, name) in demands {
-            let part = demand.max(self.floor).min(left / count.max(1)).max(self.floor);
-            left = left.saturating_sub(part);
-            count = count.saturating_sub(1);
+        for (name, part) in max_min(demands, self.budget, self.floor) {
             if let Some(member) = self.members.get_mut(&name) {
                 member.target = part;
             }

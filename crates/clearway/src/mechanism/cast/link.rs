@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 /// A cast of this form. The longest message: 4096 entries with the longest paths would be 50 MiB,
 /// as they are in practice some 0.5.
 const PROTOCOL: HandshakeLabels =
-    HandshakeLabels { magic: *b"clearway cast 4\n", message_max: 64 << 20 };
+    HandshakeLabels { magic: *b"clearway cast 5\n", message_max: 64 << 20 };
 
 /// The direction from here.
 pub(super) struct MessageSender(door::SealedSender);
@@ -79,7 +79,7 @@ fn sentence(error: DoorError, gone: &'static str, silent: &'static str) -> anyho
         DoorError::SendFailed(cause) => anyhow!(cause).context(gone),
         DoorError::ReceiveFailed(cause) => anyhow!(cause).context(silent),
         DoorError::OtherProtocol => anyhow!(
-            "what came is not `clearway cast 4`: put the same version of this program on all hosts"
+            "what came is not `clearway cast 5`: put the same version of this program on all hosts"
         )
         .context(silent),
         other => anyhow!(other),
@@ -181,7 +181,7 @@ mod tests {
             let error = answer(ends(b), b"sixteen bytes at least").err().expect("refused");
             let said = format!("{error:#}");
             assert!(
-                said.starts_with("no sender of a cast calls: what came is not `clearway cast 4`"),
+                said.starts_with("no sender of a cast calls: what came is not `clearway cast 5`"),
                 "{said}"
             );
         }

@@ -58,6 +58,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clearway_proto::base::{BitsPerSec, Class};
 
+use crate::agent::AgentFlags;
 use crate::policy::PolicyFlags;
 use crate::report::FigureFormat;
 use crate::report::model::Figure;
@@ -125,6 +126,8 @@ pub(crate) struct CastRequest {
     pub(crate) keep: Option<KeepFigures>,
     /// The policy that grants a class to what is cast.
     pub(crate) policy: PolicyFlags,
+    /// The agent of the node.
+    pub(crate) agent: AgentFlags,
 }
 
 /// The name of a stream that is given none.
@@ -276,6 +279,7 @@ impl CastRequest {
             format: FigureFormat::default(),
             keep: None,
             policy: PolicyFlags::default(),
+            agent: AgentFlags::default(),
         }
     }
 
@@ -306,6 +310,8 @@ fn order(
     });
     let grant = request.policy.ask((MECHANISM, None), Class::Bulk);
     let ceiling = grant.as_ref().and_then(|grant| grant.ceiling);
+    let is_scavenger = grant.as_ref().is_some_and(|grant| grant.granted == Class::Scavenger);
+    let agent = if is_scavenger { request.agent.in_force() } else { request.agent.named() };
     CastOptions {
         source,
         contacts,
@@ -313,6 +319,7 @@ fn order(
         secret,
         rate: request.rate.into_iter().chain(ceiling).min(),
         grant,
+        agent,
         display,
         metrics: CastMetrics::default(),
     }

@@ -1,4 +1,5 @@
-//! The rate of a cast's sender: its part of what the user allows, and of the budget of the site.
+//! The rate of a cast's sender: its part of what the user allows, and of the budget of the site, and
+//! the word of the agent of the node.
 //!
 //! # Model
 //! A cast demands as much as it gets. One that used less than three quarters of its part in each of
@@ -8,7 +9,7 @@
 use clearway_proto::base::{BitsPerSec, LocalNs, Nanos};
 
 use super::rate_share::RateShare;
-use crate::policy::BudgetClient;
+use crate::agent::SenderLimits;
 
 /// How long it is measured what a cast uses.
 const MEASURED_FOR: Nanos = Nanos::from_millis(500);
@@ -20,7 +21,7 @@ const MOST: BitsPerSec = BitsPerSec(u64::MAX);
 /// What limits a round of a cast.
 pub(super) struct RateLimit<'b> {
     share: Option<RateShare>,
-    budget: Option<&'b BudgetClient>,
+    limits: &'b SenderLimits,
     last: Option<BitsPerSec>,
     used: UsedRate,
 }
@@ -70,13 +71,11 @@ impl UsedRate {
 
 impl<'b> RateLimit<'b> {
     /// Begins to send under these limits.
-    pub(super) fn new(share: Option<RateShare>, budget: Option<&'b BudgetClient>) -> Self {
+    pub(super) fn new(share: Option<RateShare>, limits: &'b SenderLimits) -> Self {
         let last = share.as_ref().map(RateShare::part);
-        if let Some(budget) = budget {
-            budget.set_demand(last.unwrap_or(MOST));
-            budget.wait();
-        }
-        Self { share, budget, last, used: UsedRate::default() }
+        limits.set_demand(last.unwrap_or(MOST));
+        limits.wait();
+        Self { share, limits, last, used: UsedRate::default() }
     }
 
     /// Returns whether other casts have to notice this one.
@@ -84,24 +83,38 @@ impl<'b> RateLimit<'b> {
         self.share.as_ref().is_some_and(|share| share.casts() > 1)
     }
 
-    /// Returns the rate from now on if it changed; to be called every 100 ms, with the bytes that
-    /// have left.
-    pub(super) fn changed(&mut self, now: LocalNs, bytes: u64) -> Option<BitsPerSec> {
+    /// Returns the rate from now on if it changed, which may be that there is none; to be called every
+    /// 100 ms, with the bytes that have left.
+    pub(super) fn changed(&mut self, now: LocalNs, bytes: u64) -> Option<Option<BitsPerSec>> {
         let part = self.share.as_mut().map(|share| share.changed().unwrap_or_else(|| share.part()));
-        let rate = part.into_iter().chain(self.budget.map(BudgetClient::take)).min();
-        if let Some((budget, rate)) = self.budget.zip(rate)
-            && let Some(demand) = self.used.demand(now, bytes, (rate, budget.floor()))
+        let rate = self.limits.take(part);
+        // Pauses take a third of the time at most.
+        let whole = |rate: BitsPerSec| BitsPerSec(rate.0 / 3 * 2);
+        let usable = rate.map(|rate| if self.limits.has_pauses() { whole(rate) } else { rate });
+        if let Some(usable) = usable
+            && let Some(demand) = self.used.demand(now, bytes, (usable, self.limits.floor()))
         {
             // What the cast may not use is for others.
-            budget.set_demand(part.map_or(demand, |part| part.min(demand)));
+            self.limits.set_demand(part.map_or(demand, |part| part.min(demand)));
         }
-        (std::mem::replace(&mut self.last, rate) != rate).then_some(rate).flatten()
+        (std::mem::replace(&mut self.last, rate) != rate).then_some(rate)
+    }
+
+    /// Returns the end of the pause of the node's scavengers that is now.
+    pub(super) fn paused_until(&self, now: LocalNs) -> Option<LocalNs> {
+        self.limits.paused_until(now)
+    }
+
+    /// Returns when to look again: in `usually`, or when a pause begins or ends before.
+    pub(super) fn look_again(&self, now: LocalNs, usually: Nanos) -> LocalNs {
+        let usual = now + usually;
+        self.limits.deadline(now).map_or(usual, |at| at.min(usual))
     }
 }
 
 impl Drop for RateLimit<'_> {
     fn drop(&mut self) {
-        self.budget.inspect(|budget| budget.set_demand(BitsPerSec(0)));
+        self.limits.set_demand(BitsPerSec(0));
     }
 }
 

@@ -39,7 +39,8 @@ use super::rate_share::RateShare;
 use super::receiver::network;
 use super::source::{CastSource, SkippedPath};
 use super::summary::CastSummary;
-use crate::policy::{BudgetClient, Grant};
+use crate::agent::{AgentPlace, SenderLimits};
+use crate::policy::Grant;
 use crate::run::interrupt::Interrupt;
 use crate::run::job::interface::speed;
 use clearway_wires::hexadecimal::digits_of;
@@ -65,6 +66,8 @@ pub(super) struct CastOptions {
     pub(super) rate: Option<BitsPerSec>,
     /// The class that the policy of the site grants, if there is one.
     pub(super) grant: Option<Grant>,
+    /// The agent that the cast follows, if there is one.
+    pub(super) agent: Option<AgentPlace>,
     pub(super) display: ProgressLine,
     /// Where is counted what happens.
     pub(super) metrics: CastMetrics,
@@ -75,7 +78,8 @@ pub(super) struct CastOptions {
 /// # Errors
 /// What is no receiver's failure: the user's wish to stop, a file that went away.
 pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSummary> {
-    let CastOptions { source, contacts, task, secret, rate, grant, mut display, metrics } = order;
+    let CastOptions { source, contacts, task, secret, rate, grant, agent, mut display, metrics } =
+        order;
     let session = u64::from_le_bytes(random()?);
     let begun = Instant::now();
     let mut peers =
@@ -96,9 +100,9 @@ pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSumma
     let mut course = CastCourse::default();
     let class = grant.as_ref().map_or(Class::Bulk, |grant| grant.granted);
     let terms = grant.as_ref().and_then(|grant| grant.budget.clone());
-    let budget = terms.map(|terms| terms.join(warn));
-    let budget = budget.as_ref();
-    let options = SeatOptions { session, secret: &secret, rate, class, budget, metrics: &metrics };
+    let limits = SenderLimits::join(terms, agent, warn);
+    let limits = &limits;
+    let options = SeatOptions { session, secret: &secret, rate, class, limits, metrics: &metrics };
     course.round(&mut peers, &source, known, &options, &mut display)?;
     while peers.here().any(|peer| peer.is_parked) {
         resume(&mut peers, &mut display)?;
@@ -109,7 +113,7 @@ pub(super) fn send(order: CastOptions, interrupt: Interrupt) -> Result<CastSumma
     let CastCourse { unsent, bytes, slowest } = course;
     let slowest = slowest.filter(|_| peers.all.len() > 1);
     let summary = CastSummary::new(&source, peers.all, unsent, (begun, bytes), slowest);
-    Ok(summary.removing(task.removal.as_ref()).granted(grant))
+    Ok(summary.removing(task.removal.as_ref()).granted(grant).held(limits.held()))
 }
 
 /// Says a sentence while a cast goes on.
@@ -124,8 +128,8 @@ struct SeatOptions<'o> {
     rate: Option<BitsPerSec>,
     /// Of blocks; what agrees on them is control.
     class: Class,
-    /// The budget of the site.
-    budget: Option<&'o BudgetClient>,
+    /// The budget of the site, and the agent of the node.
+    limits: &'o SenderLimits,
     metrics: &'o CastMetrics,
 }
 
@@ -163,7 +167,7 @@ impl CastCourse {
             display.begin(bytes + taken.unwrap_or_default());
             options.metrics.note_expected(bytes + taken.unwrap_or_default());
             let feeder = Feeder::start(source.clone(), union, known, peers.bell.clone())?;
-            let limit = RateLimit::new(share, options.budget);
+            let limit = RateLimit::new(share, options.limits);
             let is_first = self.bytes == 0;
             let (unsent, blame) =
                 SendingHost::run(peers, source, (feeder, limit), end, (display, options.metrics))?;
@@ -565,12 +569,15 @@ impl<'p> SendingHost<'p> {
         }
     }
 
-    /// Looks at the other casts that share a rate, and at the budget.
+    /// Looks at the other casts that share a rate, at the budget, and at the agent of the node.
     fn keep_limit(&mut self, now: LocalNs, driver: &mut Driver<BroadcastNode>) {
         if now < self.limit_at {
             return;
         }
-        self.limit_at = now + LOOK_EVERY;
+        self.limit_at = self.limit.look_again(now, LOOK_EVERY);
+        if let Some(until) = self.limit.paused_until(now) {
+            driver.command(now, BroadcastCommand::Pause { until });
+        }
         let bytes = driver.engine_mut().record().sent * self.symbol;
         if let Some(rate) = self.limit.changed(now, bytes) {
             driver.command(now, BroadcastCommand::Limit { rate });
@@ -658,7 +665,8 @@ impl progress::EngineHost<BroadcastNode> for SendingHost<'_> {
         if self.over.is_some() || nobody_is_left || is_all_cast {
             return ControlFlow::Break(());
         }
-        let next = if std::mem::take(&mut self.stirred) { now } else { self.look_at };
+        let next =
+            if std::mem::take(&mut self.stirred) { now } else { self.look_at.min(self.limit_at) };
         ControlFlow::Continue(Some(next))
     }
 }

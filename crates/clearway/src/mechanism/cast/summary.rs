@@ -3,6 +3,8 @@
 
 use std::time::Instant;
 
+use clearway_proto::base::{BitsPerSec, Nanos};
+use clearway_proto::flow::HeldBack;
 use serde::Serialize;
 
 use super::message::{ExtraNames, PlannedChanges, REPORTED_MAX, RemovalTask};
@@ -37,12 +39,35 @@ pub(super) struct CastSummary {
     /// The class that the policy of the site granted, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<Grant>,
+    /// For how long and how far the agent of the node held the cast back, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<HeldCast>,
     /// What would be cast, where nothing was.
     #[serde(skip_serializing_if = "Option::is_none")]
     dry_run: Option<CastPlan>,
     /// All that there was to cast could not be read to its end.
     #[serde(skip)]
     is_nothing_sent: bool,
+}
+
+/// What an agent costs a cast: seconds, and bits a second in them.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct HeldCast {
+    seconds: f64,
+    mean: u64,
+    least: u64,
+}
+
+impl HeldCast {
+    /// Returns the price for a person, with the end of the line.
+    fn line(self) -> String {
+        let whole = |rate| BitsPerSec(if rate < 1_000_000 { rate } else { rate / 1_000 * 1_000 });
+        let time = Nanos((self.seconds * 1e9) as u64);
+        let (mean, least) = (whole(self.mean), whole(self.least));
+        format!(
+            "the agent of this node held the cast back for {time}, to {mean} on average ({least} at least)\n"
+        )
+    }
 }
 
 /// A receiver at the end.
@@ -145,6 +170,7 @@ impl CastSummary {
             notes: source.notes.clone(),
             slowest,
             policy: None,
+            held: None,
             dry_run: None,
         }
     }
@@ -152,6 +178,16 @@ impl CastSummary {
     /// Returns the summary with what the policy of the site granted.
     pub(super) fn granted(self, policy: Option<Grant>) -> Self {
         Self { policy, ..self }
+    }
+
+    /// Returns the summary with what the agent of the node cost.
+    pub(super) fn held(self, held: Option<HeldBack>) -> Self {
+        let held = held.map(|held| HeldCast {
+            seconds: held.time.as_secs_f64(),
+            mean: held.mean().0,
+            least: held.least.0,
+        });
+        Self { held, ..self }
     }
 
     /// Returns the summary with a note when nothing was removed though there was this `task`.
@@ -191,6 +227,10 @@ impl CastSummary {
             figure("cast_unsent", "", self.unsent.len() as f64),
             figure("cast_excluded", "", self.excluded as f64),
         ];
+        if let Some(held) = self.held {
+            figures.push(figure("cast_held_seconds", "s", held.seconds));
+            figures.push(figure("cast_held_rate", "b/s", held.mean as f64));
+        }
         for row in &self.receivers {
             let of = [
                 figure("cast_receiver_seconds", "s", row.seconds),
@@ -257,6 +297,7 @@ impl CastSummary {
         if let Some(grant) = &self.policy {
             text.push_str(&format!("{}\n", grant.sentence()));
         }
+        text.push_str(&self.held.map(HeldCast::line).unwrap_or_default());
         let whole = self.receivers.iter().filter(|row| row.state.is_whole()).count();
         let rate = size((self.cast as f64 / self.seconds.max(0.001)) as u64);
         let cast = size(self.cast);

@@ -14,7 +14,8 @@ use clearway_fs::store::StoreSharing;
 use clearway_proto::base::{BitsPerSec, Bytes, Class};
 use clearway_runtime::launch::escaped;
 
-use super::drain_budget::DrainBudget;
+use super::drain_limits::DrainLimits;
+use crate::agent::AgentFlags;
 use crate::policy::PolicyFlags;
 use crate::run::notice;
 use crate::scenario::seconds;
@@ -83,6 +84,8 @@ pub(crate) struct LogFlags {
     shared_store: bool,
     #[command(flatten)]
     policy: PolicyFlags,
+    #[command(flatten)]
+    agent: AgentFlags,
 }
 
 /// Returns the bytes of the log in `path`, if there is one that was written to.
@@ -137,7 +140,8 @@ impl LogFlags {
             class_limit,
             store_timeout: self.store_timeout.unwrap_or(STORE_TIMEOUT),
             drain_rate: self.drain_rate,
-            drain_allowance: terms.map(|terms| Arc::new(DrainBudget::new(terms)) as _),
+            drain_allowance: DrainLimits::new(terms, self.agent.in_force())
+                .map(|limits| Arc::new(limits) as _),
             shares: None,
         }
     }
@@ -154,6 +158,7 @@ impl LogFlags {
             ("--drain-rate", self.drain_rate.is_some()),
             ("--shared-store", self.shared_store),
             ("--policy", self.policy.is_given()),
+            ("--agent", self.agent.named().is_some()),
         ];
         flags.into_iter().find_map(|(flag, is_set)| is_set.then_some(flag))
     }

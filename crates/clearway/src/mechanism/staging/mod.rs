@@ -17,7 +17,7 @@
 //! The file system: writers and servers exchange messages, and nothing is stored. A log and a store
 //! are rates.
 
-mod drain_budget;
+mod drain_limits;
 mod engine;
 mod figures;
 pub(crate) mod job;

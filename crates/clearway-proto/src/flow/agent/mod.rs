@@ -1,0 +1,58 @@
+//! The agent of a node: probes its peers all along, and says to the scavengers of the node how fast
+//! they may send.
+//!
+//! # Model
+//! While a scavenger demands something, time has rounds of [`ROUND`]. All scavengers of a node pause
+//! once in a round, at an instant that they know before. Agents begin pauses at multiples of a round
+//! on the wall clock, so those of several nodes pause together, as far as their clocks agree.
+//! ```text
+//!   | probes: sending                 | pause: silent | probes: paused | silent | decision
+//! ```
+//! In the first half of a pause the queues become empty. A probe of the second half that takes longer
+//! than this half met a queue that was not: the pause was too short, nothing is decided, and the next
+//! one is twice as long. After one that was long enough the next is half as long.
+//!
+//! A sample is a round trip as a multiple of the shortest of its peer in the last minute, so that
+//! peers near and far are one series. A probe without an answer counts with the time that it has
+//! waited, unless its peer did not answer the last three: such a peer does not count. A
+//! [`super::YieldController`] decides from the samples what scavengers may send together, and they
+//! share it max-min fairly. An agent to which no peer answers sees nothing, and limits nothing.
+//!
+//! Without scavengers the agent probes three times a second, for its figures and the shortest round
+//! trips; beside them about 48 times.
+//!
+//! # Invariants
+//! I1. Scavengers get rates whose sum is at most what is allowed.
+//! I2. A scavenger never stops: a word allows something, its pause is bounded, and after its lease
+//!     the last rate stays, without pauses.
+//!
+//! # Not here
+//! Sockets and names. Queues of ports that no peer's probe crosses: nobody sees those.
+
+mod engine;
+mod follower;
+mod message;
+mod pauses;
+mod peer;
+mod probe;
+#[cfg(test)]
+mod tests;
+
+use crate::base::Nanos;
+
+pub use engine::{AgentFigures, NodeAgent};
+pub use follower::{AgentFollower, HeldBack};
+pub use message::{AGENT_MESSAGE_BYTES, AgentAnswer, AgentDemand, AgentMessage, AgentWord};
+pub use probe::{PROBE_BYTES, ProbeFault, ProbePacket};
+
+/// Between the beginnings of two pauses: the least pause costs a twelfth of it.
+const ROUND: Nanos = Nanos::from_millis(500);
+/// The length of a pause: a scavenger may notice it some milliseconds late, and all are silent for
+/// at most a third of the time.
+const PAUSE_MIN: Nanos = Nanos::from_millis(40);
+/// The longest pause.
+pub const PROBE_PAUSE_MAX: Nanos = Nanos::from_millis(160);
+/// How long a word holds: four rounds, so that one lost word changes nothing.
+pub const WORD_LEASE: Nanos = Nanos::from_secs(2);
+/// The most scavengers of a node.
+pub const SCAVENGERS_MAX: usize = 64;

@@ -1,0 +1,324 @@
+//! The side of a scavenger: connects to the agent of the node, and keeps its word.
+//!
+//! # Invariants
+//! I1. Without an agent nothing stops: what it allowed last stays, or nothing is limited, and one
+//!     sentence says so.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use clap::Args;
+use clearway_proto::base::{BitsPerSec, LocalNs, Nanos};
+use clearway_proto::flow::{
+    AGENT_MESSAGE_BYTES, AgentAnswer, AgentDemand, AgentFollower, HeldBack, SCAVENGERS_MAX,
+};
+use clearway_runtime::clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+    connect, recv, send, shutdown, socket_with,
+};
+
+/// Where the agent of a node listens.
+pub(super) const SOCKET: &str = "/run/clearway/agent.socket";
+/// Between two attempts to connect.
+const CONNECT_AGAIN: Duration = Duration::from_secs(1);
+/// How often a connection is looked at that brings nothing: whether the lease is over, and whether
+/// a demand could not be sent.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+/// Between two demands: a drain of small files has something to send and nothing by turns.
+const DEMAND_EVERY: Nanos = Nanos::from_millis(50);
+/// How long a sender waits for the first word.
+const FIRST_WORD: Duration = Duration::from_millis(500);
+
+/// The agent that a command follows.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct AgentFlags {
+    /// Slow down as the agent of this node says, which listens at SOCKET; a cast does so in the
+    /// class scavenger, or with this option [default: /run/clearway/agent.socket, if there is one].
+    #[arg(long, value_name = "SOCKET")]
+    agent: Option<PathBuf>,
+}
+
+/// Where an agent listens.
+#[derive(Clone, Debug)]
+pub(crate) struct AgentPlace(PathBuf);
+
+impl AgentFlags {
+    /// Returns the agent that is named.
+    pub(crate) fn named(&self) -> Option<AgentPlace> {
+        self.agent.clone().map(AgentPlace)
+    }
+
+    /// Returns the agent that is named, else that of the node if there is one.
+    pub(crate) fn in_force(&self) -> Option<AgentPlace> {
+        let usual = Path::new(SOCKET);
+        let is_there = || usual.symlink_metadata().is_ok();
+        self.named().or_else(|| is_there().then(|| AgentPlace(usual.to_owned())))
+    }
+}
+
+/// What a scavenger knows of its agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AgentStatus {
+    New,
+    Following,
+    Full,
+    Ended,
+    Absent,
+}
+
+struct FollowState {
+    follower: AgentFollower,
+    demand: BitsPerSec,
+    /// The demand that the agent knows, since when, and the connection to it.
+    sent: Option<BitsPerSec>,
+    sent_at: LocalNs,
+    socket: Option<Arc<OwnedFd>>,
+    status: AgentStatus,
+    is_closing: bool,
+}
+
+struct FollowShared {
+    path: PathBuf,
+    state: Mutex<FollowState>,
+    changed: Condvar,
+    say: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// A scavenger of the node, until this is dropped.
+pub(super) struct AgentClient {
+    shared: Arc<FollowShared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AgentClient {
+    /// Connects to the agent from now on. `say` gets a sentence when it is absent, refuses, or is
+    /// there again.
+    pub(super) fn join(place: AgentPlace, say: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        let state = FollowState {
+            follower: AgentFollower::default(),
+            demand: BitsPerSec(0),
+            sent: None,
+            sent_at: LocalNs(0),
+            socket: None,
+            status: AgentStatus::New,
+            is_closing: false,
+        };
+        let shared = Arc::new(FollowShared {
+            path: place.0,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            say: Box::new(say),
+        });
+        let own = Arc::clone(&shared);
+        let thread = Builder::new().name("agent".to_owned()).spawn(move || own.run());
+        if let Err(why) = &thread {
+            shared.set_status(AgentStatus::Absent, &format!("no thread: {why}"));
+        }
+        Self { shared, thread: thread.ok() }
+    }
+
+    /// Says what could be sent.
+    pub(super) fn set_demand(&self, demand: BitsPerSec) {
+        let (mut state, now) = (self.shared.lock(), clock::now());
+        state.demand = demand;
+        if demand == BitsPerSec(0) {
+            // Perhaps it is not for long; the thread says it.
+            state.follower.rest(now);
+        } else if now.since(state.sent_at) >= DEMAND_EVERY {
+            state.send();
+        }
+    }
+
+    /// Returns what the agent allows, if there is one; `others` is what everything else does.
+    pub(super) fn take(&self, others: Option<BitsPerSec>) -> Option<BitsPerSec> {
+        self.shared.lock().follower.take(clock::now(), others)
+    }
+
+    /// Returns the end of the pause that is now.
+    pub(super) fn paused_until(&self, now: LocalNs) -> Option<LocalNs> {
+        self.shared.lock().follower.paused_until(now)
+    }
+
+    /// Returns when a pause begins or ends next.
+    pub(super) fn deadline(&self, now: LocalNs) -> Option<LocalNs> {
+        self.shared.lock().follower.deadline(now)
+    }
+
+    /// Returns the price so far.
+    pub(super) fn held(&self) -> HeldBack {
+        self.shared.lock().follower.held()
+    }
+
+    /// Waits for the first word, or the sentence that there is none, for half a second at most.
+    pub(super) fn wait(&self) {
+        let is_new = |state: &mut FollowState| state.status == AgentStatus::New;
+        let state = self.shared.lock();
+        drop(self.shared.changed.wait_timeout_while(state, FIRST_WORD, is_new));
+    }
+}
+
+impl Drop for AgentClient {
+    fn drop(&mut self) {
+        {
+            let mut state = self.shared.lock();
+            state.is_closing = true;
+            // Wakes the thread.
+            if let Some(socket) = &state.socket {
+                let _ = shutdown(socket, Shutdown::Both);
+            }
+        }
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl FollowState {
+    /// Sends the demand if the agent does not know it; the first one is something, so that the first
+    /// word answers it. What finds no room is sent later.
+    fn send(&mut self) {
+        let known = self.sent.unwrap_or(BitsPerSec(0));
+        let (Some(socket), false) = (&self.socket, known == self.demand) else { return };
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        if send(socket, &AgentDemand(self.demand).encode(), flags).is_ok() {
+            (self.sent, self.sent_at) = (Some(self.demand), clock::now());
+        }
+    }
+}
+
+impl FollowShared {
+    fn lock(&self) -> MutexGuard<'_, FollowState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of how it stands with the agent, and says what changed.
+    fn set_status(&self, status: AgentStatus, cause: &str) {
+        let (before, kept) = {
+            let (mut state, now) = (self.lock(), clock::now());
+            let before = std::mem::replace(&mut state.status, status);
+            (before, state.follower.clone().take(now, None))
+        };
+        self.changed.notify_all();
+        if before == status {
+            return;
+        }
+        let path = self.path.display();
+        let stays = || match kept {
+            Some(rate) => format!("{rate}, which it allowed last, is the limit until it does"),
+            None => "nothing is held back until it does".to_owned(),
+        };
+        match (before, status) {
+            (_, AgentStatus::Absent) => {
+                (self.say)(&format!("the agent at {path} does not answer ({cause}); {}", stays()));
+            }
+            (_, AgentStatus::Full) => (self.say)(&format!(
+                "the agent at {path} has {SCAVENGERS_MAX} scavengers, the most; this one is not held back"
+            )),
+            (_, AgentStatus::Ended) => {
+                (self.say)(&format!("the agent at {path} has ended; nothing is held back"));
+            }
+            (AgentStatus::New, _) | (_, AgentStatus::New) => {}
+            (_, AgentStatus::Following) => {
+                (self.say)(&format!("the agent at {path} answers again"))
+            }
+        }
+    }
+
+    /// Follows until the end.
+    fn run(&self) {
+        loop {
+            let cause = match self.connect() {
+                Ok(socket) => self.follow(&Arc::new(socket)),
+                Err(why) => why.to_string(),
+            };
+            let state = self.lock();
+            if state.is_closing {
+                return;
+            }
+            let is_out = !matches!(state.status, AgentStatus::Full | AgentStatus::Ended);
+            // An agent that starts again in time is not missed.
+            let is_over = is_out && !state.follower.is_led(clock::now());
+            drop(state);
+            if is_over {
+                self.set_status(AgentStatus::Absent, &cause);
+            }
+            let is_open = |state: &mut FollowState| !state.is_closing;
+            drop(self.changed.wait_timeout_while(self.lock(), CONNECT_AGAIN, is_open));
+        }
+    }
+
+    fn connect(&self) -> io::Result<OwnedFd> {
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        connect(&socket, &SocketAddrUnix::new(&self.path)?)?;
+        Ok(socket)
+    }
+
+    /// Follows over a connection; returns why it ended.
+    fn follow(&self, socket: &Arc<OwnedFd>) -> String {
+        {
+            let mut state = self.lock();
+            (state.socket, state.sent) = (Some(Arc::clone(socket)), None);
+            state.send();
+        }
+        let ended = self.listen(socket);
+        self.lock().socket = None;
+        ended
+    }
+
+    fn listen(&self, socket: &OwnedFd) -> String {
+        loop {
+            let mut waiting = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
+            match poll(&mut waiting, Some(&LOOK)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {
+                    let mut state = self.lock();
+                    state.send();
+                    let is_late = state.status == AgentStatus::Following
+                        && !state.follower.is_led(clock::now());
+                    drop(state);
+                    if is_late {
+                        self.set_status(AgentStatus::Absent, "no word within its lease");
+                    }
+                    continue;
+                }
+                Ok(_) => {}
+                Err(why) => return why.to_string(),
+            }
+            // A longer message is cut, and has another length.
+            let mut bytes = [0; AGENT_MESSAGE_BYTES + 1];
+            let length = match recv(socket, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return "it ended the connection".to_owned(),
+                Ok((length, _)) => length,
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => continue,
+                Err(why) => return why.to_string(),
+            };
+            let answer = bytes.get(..length).and_then(AgentAnswer::decode);
+            let Some(answer) = answer else { return "it is another program or version".to_owned() };
+            let status = {
+                let (mut state, now) = (self.lock(), clock::now());
+                match answer {
+                    AgentAnswer::Allowed(word) => {
+                        state.follower.word(now, word);
+                        AgentStatus::Following
+                    }
+                    AgentAnswer::Ends => {
+                        state.follower.release();
+                        AgentStatus::Ended
+                    }
+                    AgentAnswer::Full => {
+                        state.follower.release();
+                        AgentStatus::Full
+                    }
+                }
+            };
+            self.set_status(status, "");
+        }
+    }
+}

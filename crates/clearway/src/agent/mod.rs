@@ -1,0 +1,23 @@
+//! The agent of a node (`clearway agent`): measures the low-latency class all along, and says to the
+//! scavengers of the node how fast they may send.
+//!
+//! # Model
+//! One thread waits for probes (UDP), scavengers (a Unix socket), signals and time. All decisions are
+//! those of [`clearway_proto::flow::NodeAgent`]. A scavenger has a [`AgentClient`], whose word it
+//! takes together with its budget's ([`SenderLimits`]).
+//!
+//! # Invariants
+//! I1. Nothing from outside makes the agent wait, or its memory grow: messages have a fixed length,
+//!     connections and answers a bound, and who does not read loses its connection.
+//! I2. No answer is longer than its question.
+
+mod client;
+mod limits;
+mod metrics;
+mod probes;
+mod scavengers;
+mod serve;
+
+pub(crate) use client::{AgentFlags, AgentPlace};
+pub(crate) use limits::SenderLimits;
+pub(crate) use serve::{AgentArguments, serve};
