@@ -3,7 +3,7 @@
 //!
 //! # Model
 //! One thread waits for probes (UDP), scavengers (a Unix socket), signals and time. All decisions are
-//! those of [`clearway_proto::flow::NodeAgent`]. A scavenger has a [`AgentClient`], whose word it
+//! those of [`clearway_proto::flow::NodeAgent`]. A scavenger has a [`client::AgentClient`], whose word it
 //! takes together with its budget's ([`SenderLimits`]).
 //!
 //! # Invariants
