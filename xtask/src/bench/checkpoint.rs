@@ -72,7 +72,7 @@ const CASES: [CheckpointCase; 3] = [
 struct CheckpointFigures {
     quiet_us: f64,
     beside_us: f64,
-    /// What came in at h0 of what its link carries.
+    /// The utilization of the link to h0, from 0 to 1.
     of_link: f64,
 }
 

@@ -9,7 +9,7 @@
 //!   mount      the file through mount, messages, server and log
 //! ```
 //! Each is timed from the first byte until all are known to be at their end: for files, synced. The
-//! processors' time is that of all processes of a part; the server does not drain meanwhile.
+//! processors' time is that of all processes of a part; the server drains at 1 Mb/s meanwhile.
 //!
 //! # Not here
 //! The writer: `crates/clearway-fs/benches/sustained_bench.rs`.
@@ -26,8 +26,9 @@ use super::served::ServedMounts;
 use super::shm::stdout_text;
 use super::{ROUNDS, build, build_program, load, spread};
 
-/// The memory of the mount and of the server, and four times as much, in MiB.
+/// The memory of the mount and of the server.
 const MEMORY: &str = "64MiB";
+/// The size of the file in MiB: four times the memory.
 const MIB: u32 = 4 * 64;
 /// Faster than the machine, so that it is no bound.
 const RATE: &str = "32Gb/s";

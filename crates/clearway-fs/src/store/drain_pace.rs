@@ -52,9 +52,9 @@ pub struct DrainHeld {
     /// How long it could have been faster, in ns.
     pub time_ns: u64,
     /// Its mean rate in this time, in bits a second.
-    pub mean: u64,
+    pub mean_bits_per_second: u64,
     /// The least rate.
-    pub least: u64,
+    pub least_bits_per_second: u64,
 }
 
 /// Holds writes back.

@@ -24,9 +24,9 @@ mod yielding;
 
 pub use admission::Admission;
 pub use agent::{
-    AGENT_MESSAGE_BYTES, AgentAnswer, AgentDemand, AgentFigures, AgentFollower, AgentMessage,
-    AgentWord, HeldBack, NodeAgent, PROBE_BYTES, PROBE_PAUSE_MAX, ProbeFault, ProbePacket,
-    SCAVENGERS_MAX, WORD_LEASE,
+    AGENT_MESSAGE_BYTES, AgentAnswer, AgentDemand, AgentFigures, AgentFollower, AgentGrant,
+    AgentMessage, GRANT_LEASE, HeldBack, NodeAgent, PROBE_BYTES, PROBE_PAUSE_MAX, ProbeFault,
+    ProbePacket, SCAVENGERS_MAX,
 };
 pub use bucket::TokenBucket;
 pub use budget::{

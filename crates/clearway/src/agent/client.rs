@@ -1,4 +1,4 @@
-//! The side of a scavenger: connects to the agent of the node, and keeps its word.
+//! The side of a scavenger: connects to the agent of the node, and keeps to its grants.
 //!
 //! # Invariants
 //! I1. Without an agent nothing stops: what it allowed last stays, or nothing is limited, and one
@@ -23,6 +23,8 @@ use rustix::net::{
     connect, recv, send, shutdown, socket_with,
 };
 
+use super::scavengers::USER_MAX;
+
 /// Where the agent of a node listens.
 pub(super) const SOCKET: &str = "/run/clearway/agent.socket";
 /// Between two attempts to connect.
@@ -32,14 +34,14 @@ const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
 /// Between two demands: a drain of small files has something to send and nothing by turns.
 const DEMAND_EVERY: Nanos = Nanos::from_millis(50);
-/// How long a sender waits for the first word.
-const FIRST_WORD: Duration = Duration::from_millis(500);
+/// How long a sender waits for the first grant.
+const FIRST_GRANT: Duration = Duration::from_millis(500);
 
 /// The agent that a command follows.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct AgentFlags {
-    /// Slow down as the agent of this node says, which listens at SOCKET; a cast does so in the
-    /// class scavenger, or with this option [default: /run/clearway/agent.socket, if there is one].
+    /// Limit the rate to what the agent of this node grants, which listens at SOCKET [default:
+    /// /run/clearway/agent.socket if it exists, for drains and for casts in the class scavenger].
     #[arg(long, value_name = "SOCKET")]
     agent: Option<PathBuf>,
 }
@@ -155,11 +157,11 @@ impl AgentClient {
         self.shared.lock().follower.held()
     }
 
-    /// Waits for the first word, or the sentence that there is none, for half a second at most.
+    /// Waits for the first grant, or the sentence that there is none, for half a second at most.
     pub(super) fn wait(&self) {
         let is_new = |state: &mut FollowState| state.status == AgentStatus::New;
         let state = self.shared.lock();
-        drop(self.shared.changed.wait_timeout_while(state, FIRST_WORD, is_new));
+        drop(self.shared.changed.wait_timeout_while(state, FIRST_GRANT, is_new));
     }
 }
 
@@ -182,7 +184,7 @@ impl Drop for AgentClient {
 
 impl FollowState {
     /// Sends the demand if the agent does not know it; the first one is something, so that the first
-    /// word answers it. What finds no room is sent later.
+    /// grant answers it. What finds no room is sent later.
     fn send(&mut self) {
         let known = self.sent.unwrap_or(BitsPerSec(0));
         let (Some(socket), false) = (&self.socket, known == self.demand) else { return };
@@ -212,17 +214,17 @@ impl FollowShared {
         let path = self.path.display();
         let stays = || match kept {
             Some(rate) => format!("{rate}, which it allowed last, is the limit until it does"),
-            None => "nothing is held back until it does".to_owned(),
+            None => "nothing is limited until it does".to_owned(),
         };
         match (before, status) {
             (_, AgentStatus::Absent) => {
                 (self.say)(&format!("the agent at {path} does not answer ({cause}); {}", stays()));
             }
             (_, AgentStatus::Full) => (self.say)(&format!(
-                "the agent at {path} has {SCAVENGERS_MAX} scavengers, the most; this one is not held back"
+                "the agent at {path} accepts no further scavenger ({SCAVENGERS_MAX} in all, {USER_MAX} of each user but root); nothing is limited until it does"
             )),
             (_, AgentStatus::Ended) => {
-                (self.say)(&format!("the agent at {path} has ended; nothing is held back"));
+                (self.say)(&format!("the agent at {path} has ended; nothing is limited"));
             }
             (AgentStatus::New, _) | (_, AgentStatus::New) => {}
             (_, AgentStatus::Following) => {
@@ -244,7 +246,7 @@ impl FollowShared {
             }
             let is_out = !matches!(state.status, AgentStatus::Full | AgentStatus::Ended);
             // An agent that starts again in time is not missed.
-            let is_over = is_out && !state.follower.is_led(clock::now());
+            let is_over = is_out && !state.follower.is_following(clock::now());
             drop(state);
             if is_over {
                 self.set_status(AgentStatus::Absent, &cause);
@@ -281,10 +283,10 @@ impl FollowShared {
                     let mut state = self.lock();
                     state.send();
                     let is_late = state.status == AgentStatus::Following
-                        && !state.follower.is_led(clock::now());
+                        && !state.follower.is_following(clock::now());
                     drop(state);
                     if is_late {
-                        self.set_status(AgentStatus::Absent, "no word within its lease");
+                        self.set_status(AgentStatus::Absent, "no grant within its lease");
                     }
                     continue;
                 }
@@ -304,8 +306,8 @@ impl FollowShared {
             let status = {
                 let (mut state, now) = (self.lock(), clock::now());
                 match answer {
-                    AgentAnswer::Allowed(word) => {
-                        state.follower.word(now, word);
+                    AgentAnswer::Granted(grant) => {
+                        state.follower.grant(now, grant);
                         AgentStatus::Following
                     }
                     AgentAnswer::Ends => {

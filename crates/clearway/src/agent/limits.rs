@@ -1,4 +1,4 @@
-//! What a sender may do by the word of others: its part of the site's budget, and the agent of its
+//! What others let a sender send: the coordinator of a budget, and the agent of its
 //! node. The lower rate counts.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -82,9 +82,9 @@ impl MetricSource for AgentMetrics {
             (label("state", "sending"), figures.demanding as u64),
         ];
         sheet.gauges(&SCAVENGERS, scavengers)?;
-        let silent = figures.peers.saturating_sub(figures.peers_here);
+        let silent = figures.peers.saturating_sub(figures.peers_reachable);
         let peers = [
-            (label("state", "answering"), figures.peers_here as u64),
+            (label("state", "answering"), figures.peers_reachable as u64),
             (label("state", "silent"), silent as u64),
         ];
         sheet.gauges(&PEERS, peers)?;
@@ -95,10 +95,10 @@ impl MetricSource for AgentMetrics {
         sheet.counters(&PROBES, sent)?;
         let refusals = [
             ("malformed", probes.malformed),
-            ("unasked", probes.unasked),
-            ("too-many", probes.refused),
-            ("connection", ended),
-            ("no-place", refused),
+            ("unsolicited", probes.unsolicited),
+            ("rate-limited", probes.refused),
+            ("protocol-error", ended),
+            ("full", refused),
         ];
         sheet.counters(&REFUSALS, refusals.map(|(name, value)| (label("kind", name), value)))
     }

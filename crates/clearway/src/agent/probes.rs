@@ -32,7 +32,7 @@ pub(super) struct ProbeCounts {
     /// Packets that are none of agents.
     pub(super) malformed: u64,
     /// Answers that nobody asked for.
-    pub(super) unasked: u64,
+    pub(super) unsolicited: u64,
     /// Probes above the rate that is answered.
     pub(super) refused: u64,
 }
@@ -59,7 +59,7 @@ pub(super) fn resolve(names: &[String]) -> Result<Vec<SocketAddrV4>> {
         };
         let shown = escaped(name);
         let port = port.with_context(|| {
-            format!("--peers {shown}: no port behind the colon; HOST or HOST:PORT is a peer")
+            format!("--peers {shown}: no port from 1 to 65535 behind the colon; give HOST or HOST:PORT, without IPv6")
         })?;
         let found = (host, port).to_socket_addrs();
         let found = found.with_context(|| format!("--peers {shown}: no such host is known"))?;
@@ -136,9 +136,9 @@ impl ProbeSocket {
             match packet {
                 Ok(ProbePacket::Probe { nonce }) => self.answer(peer, from, nonce),
                 Ok(ProbePacket::Answer { nonce }) => {
-                    let known = peer.ok_or(ProbeFault::Unasked);
+                    let known = peer.ok_or(ProbeFault::Unsolicited);
                     if known.and_then(|peer| agent.answer(at, peer, nonce)).is_err() {
-                        self.counts.unasked += 1;
+                        self.counts.unsolicited += 1;
                     }
                 }
                 Err(_) => self.counts.malformed += 1,

@@ -28,7 +28,7 @@ const BACKLOG: i32 = 16;
 /// Connections that are accepted before something else is looked at.
 const ACCEPTED_AT_ONCE: usize = 16;
 /// Connections of one user but root: a quarter of all.
-const USER_MAX: usize = SCAVENGERS_MAX / 4;
+pub(super) const USER_MAX: usize = SCAVENGERS_MAX / 4;
 /// Messages of a connection in a second, and at once: a scavenger sends one when its demand changes.
 const MESSAGES: u64 = 50;
 const MESSAGES_AT_ONCE: u64 = 100;
@@ -128,14 +128,14 @@ impl ScavengerSocket {
         });
     }
 
-    /// Sends the words that are due.
+    /// Sends the grants that are due.
     pub(super) fn send(&mut self, now: LocalNs, agent: &mut NodeAgent) {
-        while let Some((name, word)) = agent.word(now) {
+        while let Some((name, grant)) = agent.grant(now) {
             let Some(place) = self.links.iter().position(|link| link.name == name) else {
                 continue;
             };
             let is_sent =
-                self.links.get(place).is_some_and(|link| link.send(&AgentAnswer::Allowed(word)));
+                self.links.get(place).is_some_and(|link| link.send(&AgentAnswer::Granted(grant)));
             if !is_sent {
                 self.ended += 1;
                 self.links.swap_remove(place);
@@ -308,11 +308,11 @@ mod tests {
         socket.send(now, &mut agent);
         assert_eq!((socket.links.len(), socket.ended), (2, 4));
         assert!(
-            matches!(hear(&all[0]), Some(AgentAnswer::Allowed(word)) if word.rate.0 == 500_000)
+            matches!(hear(&all[0]), Some(AgentAnswer::Granted(grant)) if grant.rate.0 == 500_000)
         );
         assert_eq!(hear(&all[4]), None, "its connection has ended");
         assert_eq!(agent.figures().scavengers, 1, "one has not greeted");
-        // It reads nothing more, while words are renewed.
+        // It reads nothing more, while grants are renewed.
         let mut later = now;
         while socket.ended == 4 {
             later += Nanos::from_secs(1);

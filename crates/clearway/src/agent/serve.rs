@@ -42,14 +42,14 @@ pub(crate) struct AgentArguments {
     /// behind the ports that matter: the agent does not see others [default: none, and only answer].
     #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
     peers: Vec<String>,
-    /// Send and receive probes at this UDP address.
+    /// Send and receive probes at this IPv4 address and UDP port.
     #[arg(long, value_name = "ADDR:PORT", default_value_t = SocketAddrV4::new([0, 0, 0, 0].into(), PORT))]
     listen: SocketAddrV4,
     /// Serve scavengers of all local users at this path.
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     socket: PathBuf,
-    /// Let scavengers use a link of this RATE, as in 10Gb/s, as far as they delay nobody [default:
-    /// `link` of the policy, else the speed of the fastest interface].
+    /// Set the rate of this node's link, the most for all scavengers together: at least 1Mb/s, as in
+    /// 10Gb/s [default: `link` of the policy, else the speed of the fastest interface].
     #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     link: Option<BitsPerSec>,
     /// Serve figures for Prometheus over HTTP, at ADDR:PORT, or at a port of the loopback address.

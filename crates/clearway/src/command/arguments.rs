@@ -108,7 +108,8 @@ pub(crate) enum Command {
     /// Measure low latency between this node and others all along, and slow down scavengers of this
     /// node that harm it, until a signal ends it.
     ///
-    /// Scavengers are casts of that class and drains. A missing agent stops none of them.
+    /// Scavengers are casts of that class and drains. After SIGTERM nothing is limited; after SIGKILL
+    /// they keep their last rate until an agent runs at this socket again.
     Agent(Box<AgentArguments>),
     /// Mount a log of staged files: a directory that takes files at the speed of the log's disk.
     ///
@@ -117,8 +118,8 @@ pub(crate) enum Command {
     Mount(Box<MountFlags>),
     /// Unmount a log, and wait until everything is on its disk; the next mount continues the drain.
     Umount {
-        /// Fail what programs wait for, and unmount even if they use the mount: for a mount whose
-        /// server does not come back. Writes that the server lacks are lost.
+        /// Return an error to requests that wait, and unmount at once, even if programs have files
+        /// open: for a mount whose server does not come back. Writes that the server lacks are lost.
         #[arg(long)]
         force: bool,
         /// Unmount this directory.

@@ -198,7 +198,7 @@ pub(super) const PAGES: &[CommandPage] = &[
         "umount",
         &[
             ("clearway umount /mnt/ck", "Returns when everything is in the log"),
-            ("clearway umount --force /ck", "The server does not come back"),
+            ("clearway umount --force /ck", "Returns at once: the server does not come back"),
         ],
     ),
     page("stage", &[("clearway stage status /mnt/ck", "Space, drain, memory and syncs")]),
@@ -238,7 +238,7 @@ pub(super) const PAGES: &[CommandPage] = &[
         &[
             ("clearway stage warm /mnt/ck", "Ahead of a restart, on each node"),
             (
-                "clearway stage warm --to n[01-16] --into /dev/shm /mnt/ck/step.7",
+                "clearway stage warm --to 'n[01-16]' --into /dev/shm /mnt/ck/step.7",
                 "One node reads the store and casts the files to sixteen",
             ),
         ],

@@ -426,8 +426,9 @@ fn pace_line(pace: &PaceStatus) -> String {
 /// Returns what the agent of the node costs the drain, for a person.
 fn held_line(held: &DrainHeld) -> String {
     let whole = |rate: u64| BitsPerSec(if rate < 1_000_000 { rate } else { rate / 1_000 * 1_000 });
-    let (time, mean, least) = (Nanos(held.time_ns), whole(held.mean), whole(held.least));
-    format!("held     {time} by the agent of this node, to {mean} ({least} at least)")
+    let (time, mean, least) =
+        (Nanos(held.time_ns), whole(held.mean_bits_per_second), whole(held.least_bits_per_second));
+    format!("limited  {time} by the agent of this node: mean {mean}, minimum {least}")
 }
 
 /// Returns the state of the drain, for a person.
@@ -604,7 +605,11 @@ mod tests {
             read_bytes: bytes,
             changes: bytes,
             stalls: bytes,
-            held: Some(DrainHeld { time_ns: 123_456_789_012, mean: 123_456_789, least: 1_234_567 }),
+            held: Some(DrainHeld {
+                time_ns: 123_456_789_012,
+                mean_bits_per_second: 123_456_789,
+                least_bits_per_second: 1_234_567,
+            }),
             snapshot_failed: Some("the file is not there any more".to_owned()),
             ..MountStatus::default()
         };

@@ -64,11 +64,12 @@ pub(crate) struct WarmFlags {
 /// Other nodes that get the files.
 #[derive(Debug, Args)]
 struct WarmTargets {
-    /// Then cast the files to these hosts, named as for `clearway cast --to`, so that one node reads
-    /// the store for all of them.
+    /// Then cast all PATHS to these hosts, named as for `clearway cast --to`, so that one node reads
+    /// the store for all of them; files that --limit skipped, too. Needs --into.
     #[arg(long, value_name = "HOSTS", requires = "into")]
     to: Vec<String>,
-    /// With --to: write the files into this directory at each host; %h is its name.
+    /// With --to: write copies into this directory at each host; %h is its name. In /dev/shm they
+    /// take memory until they are removed.
     #[arg(long, value_name = "DIR", requires = "to")]
     into: Option<String>,
     /// With --to: send to hosts that run `clearway cast serve` with the key in this file [default:

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 
 use clearway_proto::base::{BitsPerSec, LocalNs, Nanos};
 use clearway_proto::flow::{
-    AGENT_MESSAGE_BYTES, AgentAnswer, AgentDemand, AgentWord, PROBE_BYTES, ProbePacket,
+    AGENT_MESSAGE_BYTES, AgentAnswer, AgentDemand, AgentGrant, PROBE_BYTES, ProbePacket,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -67,13 +67,13 @@ pub(crate) fn fixed_agent(path: &str) -> JoinHandle<bool> {
         let scavenger = accept(&listener).expect("a scavenger");
         let lease = Nanos::from_secs(60);
         let (pause_at, pause) = (LocalNs(0), Nanos::ZERO);
-        let word = AgentWord { rate: ALLOWED, is_held: true, lease, pause_at, pause };
+        let word = AgentGrant { rate: ALLOWED, is_held: true, lease, pause_at, pause };
         let mut has_demanded = false;
         let mut bytes = [0; AGENT_MESSAGE_BYTES];
         while let Ok((length @ 1.., _)) = recv(&scavenger, &mut bytes, RecvFlags::empty()) {
             let demand = AgentDemand::decode(&bytes[..length]).expect("a demand");
             has_demanded |= demand.0.0 > 0;
-            let answer = AgentAnswer::Allowed(word).encode();
+            let answer = AgentAnswer::Granted(word).encode();
             let _ = send(&scavenger, &answer, SendFlags::NOSIGNAL);
         }
         has_demanded
@@ -113,7 +113,10 @@ fn cast__in_the_class_scavenger_keeps_the_rate_of_the_agent_and_says_its_price()
     assert!(reported.status.success(), "{}", text(&reported.stderr));
     let summary: serde_json::Value = serde_json::from_slice(&reported.stdout).expect("JSON");
     let held = &summary["held"];
-    assert_eq!((held["mean"].as_u64(), held["least"].as_u64()), (Some(ALLOWED.0), Some(ALLOWED.0)));
+    assert_eq!(
+        (held["mean_bits_per_second"].as_u64(), held["least_bits_per_second"].as_u64()),
+        (Some(ALLOWED.0), Some(ALLOWED.0))
+    );
     let (took, held) = (summary["seconds"].as_f64(), held["seconds"].as_f64());
     // A rate bounds from below what a cast takes.
     let least = f64::from(1 << 23) / ALLOWED.0 as f64 * 0.9;
@@ -123,7 +126,7 @@ fn cast__in_the_class_scavenger_keeps_the_rate_of_the_agent_and_says_its_price()
     let reported = cast(&place, 1 << 18, &["--agent", &place.path("other")]);
     second.join().expect("no fault");
     let said = text(&reported.stdout);
-    assert!(said.contains("the agent of this node held the cast back for "), "{said}");
+    assert!(said.contains("the agent of this node limited the cast for "), "{said}");
     assert!(said.contains(", to 8 Mb/s on average (8 Mb/s at least)\n"), "{said}");
 }
 
@@ -134,8 +137,8 @@ fn cast__a_missing_agent_stops_nothing_and_one_sentence_says_so() {
     let said = text(&reported.stderr);
     assert!(reported.status.success(), "{said}");
     assert!(said.contains("/none does not answer (No such file or directory"), "{said}");
-    assert!(said.contains("; nothing is held back until it does\n"), "{said}");
-    assert!(!text(&reported.stdout).contains("held the cast back"));
+    assert!(said.contains("; nothing is limited until it does\n"), "{said}");
+    assert!(!text(&reported.stdout).contains("limited the cast"));
 }
 
 /// An agent of the program, killed when dropped, with what it says.
@@ -213,7 +216,7 @@ fn agent__peers_answer_each_other_and_strangers_get_no_more_than_they_send() {
     let answer = ProbePacket::decode(&bytes[..length]);
     assert_eq!(answer, Ok(ProbePacket::Answer { nonce: 99 }), "nothing else was answered");
     agent.reaches("agent_refusals_total{kind=\"malformed\"}", 5.0);
-    agent.reaches("agent_refusals_total{kind=\"unasked\"}", 1.0);
+    agent.reaches("agent_refusals_total{kind=\"unsolicited\"}", 1.0);
     while !agent.scrape().has("agent_round_trip_seconds{quantile=\"0.99\"}") {
         thread::yield_now();
     }

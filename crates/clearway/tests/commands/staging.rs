@@ -244,7 +244,7 @@ fn mount__what_cannot_be_mounted_is_refused_in_one_sentence() {
     fs::write(&superblock, &good).expect("written");
     let segment = place.path("log/segments/00000000");
     fs::rename(&segment, place.path("segment")).expect("moved");
-    refused(&place, &[], "cannot open");
+    refused(&place, &[], "segment 0 is missing in ");
     fs::rename(place.path("segment"), &segment).expect("moved");
     fs::create_dir(place.path("other")).expect("made");
     fs::write(place.path("other/file"), "").expect("written");

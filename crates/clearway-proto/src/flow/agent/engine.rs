@@ -7,7 +7,7 @@ use core::mem;
 use super::pauses::{RoundPart, RoundPause};
 use super::peer::ProbedPeer;
 use super::{
-    AgentAnswer, AgentWord, PAUSE_MIN, ProbeFault, ProbePacket, ROUND, SCAVENGERS_MAX, WORD_LEASE,
+    AgentAnswer, AgentGrant, GRANT_LEASE, PAUSE_MIN, ProbeFault, ProbePacket, ROUND, SCAVENGERS_MAX,
 };
 use crate::base::{BitsPerSec, LocalNs, Nanos};
 use crate::flow::division::max_min;
@@ -16,9 +16,9 @@ use crate::stats::Histogram;
 
 /// Between two probes, of all peers together, while no scavenger demands anything: a probe and its
 /// answer cost up to 0.3 ms of processors (measured), and an agent at rest a thousandth of one.
-const SLOW_EVERY: Nanos = Nanos::from_millis(330);
+const IDLE_INTERVAL: Nanos = Nanos::from_millis(330);
 /// The same beside scavengers: a round has 11 to 18 of them, and a decision needs ten.
-const FAST_EVERY: Nanos = Nanos::from_millis(24);
+const ACTIVE_INTERVAL: Nanos = Nanos::from_millis(24);
 /// Probes in a pause: more than a decision needs.
 const PAUSED_PROBES: u64 = 5;
 /// How long an answer is waited for at all.
@@ -27,7 +27,7 @@ const ANSWER_MAX: Nanos = Nanos::from_secs(1);
 const EXCESS: u32 = 1_000;
 /// The part of what is allowed that is kept for a scavenger that demands nothing, so that it may
 /// begin: a quarter for all.
-const IDLE_PART: u64 = 4 * SCAVENGERS_MAX as u64;
+const IDLE_DIVISOR: u64 = 4 * SCAVENGERS_MAX as u64;
 /// How long rounds continue when nothing is demanded any more: a drain has something to send and
 /// nothing by turns.
 const LINGER: Nanos = Nanos::from_secs(2);
@@ -36,7 +36,7 @@ const INTERVAL: Nanos = Nanos::from_secs(30);
 
 /// A probe that has no answer yet.
 #[derive(Clone, Copy, Debug)]
-struct AskedProbe {
+struct OutstandingProbe {
     nonce: u64,
     peer: usize,
     sent_at: LocalNs,
@@ -47,7 +47,7 @@ struct AskedProbe {
 #[derive(Clone, Copy, Debug)]
 struct NodeScavenger {
     demand: u64,
-    needs_word: bool,
+    needs_grant: bool,
 }
 
 /// What an agent knows, for people.
@@ -66,7 +66,7 @@ pub struct AgentFigures {
     /// Peers, and those that answer.
     pub peers: usize,
     /// Peers that answer.
-    pub peers_here: usize,
+    pub peers_reachable: usize,
     /// Probes since the beginning.
     pub probes: u64,
     /// Those that had no answer within a second.
@@ -81,7 +81,7 @@ pub struct NodeAgent {
     /// The peer after the one that was probed last.
     turn: usize,
     probe_at: LocalNs,
-    asked: VecDeque<AskedProbe>,
+    asked: VecDeque<OutstandingProbe>,
     scavengers: BTreeMap<u64, NodeScavenger>,
     /// None while no peer answers.
     controller: Option<YieldController>,
@@ -152,7 +152,7 @@ impl NodeAgent {
         if !self.scavengers.contains_key(&name) && self.scavengers.len() >= SCAVENGERS_MAX {
             return Err(AgentAnswer::Full);
         }
-        let new = NodeScavenger { demand: demand.0, needs_word: true };
+        let new = NodeScavenger { demand: demand.0, needs_grant: true };
         self.note_activity(now);
         let before = self.scavengers.insert(name, new);
         if before.is_none_or(|before| before.demand != demand.0) {
@@ -176,7 +176,7 @@ impl NodeAgent {
         }
     }
 
-    /// Begins rounds when something is demanded, and renews all words.
+    /// Begins rounds when something is demanded, and renews all grants.
     fn changed(&mut self, now: LocalNs) {
         if self.is_active() && self.round.is_none() {
             self.see(now);
@@ -191,7 +191,7 @@ impl NodeAgent {
     }
 
     fn renew(&mut self, now: LocalNs) {
-        self.scavengers.values_mut().for_each(|scavenger| scavenger.needs_word = true);
+        self.scavengers.values_mut().for_each(|scavenger| scavenger.needs_grant = true);
         self.renew_at = now + ROUND;
     }
 
@@ -205,7 +205,7 @@ impl NodeAgent {
 
     /// Takes note of whether any peer answers: what nobody sees nobody limits.
     fn see(&mut self, now: LocalNs) {
-        if self.peers.iter().any(|peer| peer.is_here()) {
+        if self.peers.iter().any(|peer| peer.is_reachable()) {
             let new = || YieldController::new_slow(now, self.link, EXCESS);
             self.controller.get_or_insert_with(new);
         } else {
@@ -225,7 +225,7 @@ impl NodeAgent {
         round.min(probe).min(self.interval_ends)
     }
 
-    /// Passes time: decides when a round is over, and renews words.
+    /// Passes time: decides when a round is over, and renews grants.
     pub fn advance(&mut self, now: LocalNs) {
         while let Some(first) = self.asked.front()
             && now.since(first.sent_at) >= ANSWER_MAX
@@ -258,9 +258,9 @@ impl NodeAgent {
 
     /// Decides the rate from the samples of a round.
     fn decide(&mut self, now: LocalNs, round: RoundPause) {
-        let silent: Vec<AskedProbe> = self.asked.iter().copied().collect();
+        let silent: Vec<OutstandingProbe> = self.asked.iter().copied().collect();
         for asked in silent {
-            if self.peers.get(asked.peer).is_some_and(|peer| peer.is_here()) {
+            if self.peers.get(asked.peer).is_some_and(|peer| peer.is_reachable()) {
                 self.count(&asked, now.since(asked.sent_at));
             }
         }
@@ -281,7 +281,7 @@ impl NodeAgent {
     }
 
     /// Adds a round trip to the samples of this round, if it is one.
-    fn count(&mut self, asked: &AskedProbe, took: Nanos) {
+    fn count(&mut self, asked: &OutstandingProbe, took: Nanos) {
         let (Some((number, moment)), Some(round)) = (asked.counts, self.round) else { return };
         let Some(peer) = self.peers.get(asked.peer).filter(|_| number == self.number) else {
             return;
@@ -302,10 +302,10 @@ impl NodeAgent {
             return None;
         }
         let (next, moment) = match self.round {
-            None => (now + SLOW_EVERY, None),
+            None => (now + IDLE_INTERVAL, None),
             Some(round) => match round.part(now) {
                 RoundPart::Sending => {
-                    ((now + FAST_EVERY).min(round.paused_from()), Some(ProbeMoment::Sending))
+                    ((now + ACTIVE_INTERVAL).min(round.paused_from()), Some(ProbeMoment::Sending))
                 }
                 RoundPart::Paused => {
                     let next = now + Nanos(round.half().0 / PAUSED_PROBES);
@@ -329,18 +329,18 @@ impl NodeAgent {
         self.peers.get_mut(peer)?.probed(now);
         self.probes += 1;
         let counts = moment.map(|moment| (self.number, moment));
-        self.asked.push_back(AskedProbe { nonce, peer, sent_at: now, counts });
+        self.asked.push_back(OutstandingProbe { nonce, peer, sent_at: now, counts });
         Some((peer, ProbePacket::Probe { nonce }))
     }
 
     /// Takes an answer of a peer that arrived at `at`.
     ///
     /// # Errors
-    /// [`ProbeFault::Unasked`].
+    /// [`ProbeFault::Unsolicited`].
     pub fn answer(&mut self, at: LocalNs, peer: usize, nonce: u64) -> Result<(), ProbeFault> {
-        let is_it = |asked: &AskedProbe| asked.nonce == nonce && asked.peer == peer;
-        let place = self.asked.iter().position(is_it).ok_or(ProbeFault::Unasked)?;
-        let asked = self.asked.remove(place).ok_or(ProbeFault::Unasked)?;
+        let is_it = |asked: &OutstandingProbe| asked.nonce == nonce && asked.peer == peer;
+        let place = self.asked.iter().position(is_it).ok_or(ProbeFault::Unsolicited)?;
+        let asked = self.asked.remove(place).ok_or(ProbeFault::Unsolicited)?;
         let took = at.since(asked.sent_at);
         self.round_trips[0].record(took.0);
         if let Some(peer) = self.peers.get_mut(asked.peer) {
@@ -350,19 +350,19 @@ impl NodeAgent {
         Ok(())
     }
 
-    /// Returns the next word and the scavenger that it is for; call it until there is none.
-    pub fn word(&mut self, now: LocalNs) -> Option<(u64, AgentWord)> {
-        let (name, scavenger) = self.scavengers.iter_mut().find(|(_, it)| it.needs_word)?;
-        scavenger.needs_word = false;
+    /// Returns the next grant and the scavenger that it is for; call it until there is none.
+    pub fn grant(&mut self, now: LocalNs) -> Option<(u64, AgentGrant)> {
+        let (name, scavenger) = self.scavengers.iter_mut().find(|(_, it)| it.needs_grant)?;
+        scavenger.needs_grant = false;
         let name = *name;
         let rate = self.parts().find(|(of, _)| *of == name).map_or(1, |(_, part)| part);
         let pause = self.round.filter(|round| self.controller.is_some() && now < round.at);
         Some((
             name,
-            AgentWord {
+            AgentGrant {
                 rate: BitsPerSec(rate),
                 is_held: self.allowed() < self.link,
-                lease: WORD_LEASE,
+                lease: GRANT_LEASE,
                 pause_at: pause.map_or(LocalNs(0), |pause| pause.at),
                 pause: pause.map_or(Nanos::ZERO, |pause| pause.length),
             },
@@ -372,7 +372,7 @@ impl NodeAgent {
     /// Returns the part of each scavenger.
     fn parts(&self) -> impl Iterator<Item = (u64, u64)> {
         let allowed = self.allowed().0;
-        let idle = (allowed / IDLE_PART).max(1);
+        let idle = (allowed / IDLE_DIVISOR).max(1);
         let of = |(name, it): (&u64, &NodeScavenger)| (it.demand.max(idle), *name);
         max_min(self.scavengers.iter().map(of).collect(), allowed, 1)
     }
@@ -386,7 +386,7 @@ impl NodeAgent {
             demanding: self.scavengers.values().filter(|it| it.demand > 0).count(),
             allowed: self.allowed(),
             peers: self.peers.len(),
-            peers_here: self.peers.iter().filter(|peer| peer.is_here()).count(),
+            peers_reachable: self.peers.iter().filter(|peer| peer.is_reachable()).count(),
             probes: self.probes,
             unanswered: self.unanswered,
         }

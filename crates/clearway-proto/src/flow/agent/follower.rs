@@ -1,6 +1,6 @@
 //! The side of a scavenger: what it may send now, and what that costs it.
 
-use super::AgentWord;
+use super::AgentGrant;
 use crate::base::{BitsPerSec, LocalNs, Nanos};
 
 /// The longest time between two looks that counts as held back: whoever looks less often does not
@@ -38,51 +38,51 @@ impl HeldBack {
 ///
 /// ```
 /// use clearway_proto::base::{BitsPerSec, LocalNs, Nanos};
-/// use clearway_proto::flow::{AgentFollower, AgentWord};
+/// use clearway_proto::flow::{AgentFollower, AgentGrant};
 /// let mut follower = AgentFollower::default();
 /// assert_eq!(follower.take(LocalNs(0), None), None);
 /// let (rate, lease, pause) = (BitsPerSec::mega(8), Nanos(100), Nanos(5));
-/// let word = AgentWord { rate, is_held: true, lease, pause_at: LocalNs(20), pause };
-/// follower.word(LocalNs(10), word);
+/// let grant = AgentGrant { rate, is_held: true, lease, pause_at: LocalNs(20), pause };
+/// follower.grant(LocalNs(10), grant);
 /// assert_eq!(follower.take(LocalNs(20), None), Some(rate));
 /// assert_eq!(follower.paused_until(LocalNs(20)), Some(LocalNs(25)));
 /// assert_eq!((follower.paused_until(LocalNs(25)), follower.held().time), (None, Nanos(10)));
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct AgentFollower {
-    /// The last word, and when its lease ends.
-    word: Option<(AgentWord, LocalNs)>,
+    /// The last grant, and when its lease ends.
+    grant: Option<(AgentGrant, LocalNs)>,
     /// Since when the rate holds that was taken last.
     since: Option<LocalNs>,
     held: HeldBack,
 }
 
 impl AgentFollower {
-    /// Takes a word of the agent.
-    pub fn word(&mut self, now: LocalNs, word: AgentWord) {
+    /// Takes a grant of the agent.
+    pub fn grant(&mut self, now: LocalNs, grant: AgentGrant) {
         self.since.get_or_insert(now);
-        self.word = Some((word, now + word.lease));
+        self.grant = Some((grant, now + grant.lease));
     }
 
     /// Forgets the agent, which ended in order or refused.
     pub const fn release(&mut self) {
-        (self.word, self.since) = (None, None);
+        (self.grant, self.since) = (None, None);
     }
 
-    /// Returns whether a word holds.
-    pub fn is_led(&self, now: LocalNs) -> bool {
-        self.word.is_some_and(|(_, until)| now < until)
+    /// Returns whether a grant holds.
+    pub fn is_following(&self, now: LocalNs) -> bool {
+        self.grant.is_some_and(|(_, until)| now < until)
     }
 
-    /// Returns the rate of the last word, if there was one; `others` is what everything else allows
+    /// Returns the rate of the last grant, if there was one; `others` is what everything else allows
     /// the scavenger. To be called as long as it sends.
     pub fn take(&mut self, now: LocalNs, others: Option<BitsPerSec>) -> Option<BitsPerSec> {
-        let (word, _) = self.word?;
+        let (grant, _) = self.grant?;
         let since = self.since.replace(now).unwrap_or(now);
-        if word.is_held && others.is_none_or(|others| word.rate < others) {
-            self.held.add(now.since(since).min(LOOK_MAX), word.rate);
+        if grant.is_held && others.is_none_or(|others| grant.rate < others) {
+            self.held.add(now.since(since).min(LOOK_MAX), grant.rate);
         }
-        Some(word.rate)
+        Some(grant.rate)
     }
 
     /// Takes note that the scavenger has nothing to send.
@@ -94,16 +94,16 @@ impl AgentFollower {
 
     /// Returns the end of the pause that is now.
     pub fn paused_until(&self, now: LocalNs) -> Option<LocalNs> {
-        let (word, until) = self.word?;
-        let end = word.pause_at + word.pause;
-        (now < until && now >= word.pause_at && now < end).then_some(end)
+        let (grant, until) = self.grant?;
+        let end = grant.pause_at + grant.pause;
+        (now < until && now >= grant.pause_at && now < end).then_some(end)
     }
 
     /// Returns when a pause begins or ends next.
     pub fn deadline(&self, now: LocalNs) -> Option<LocalNs> {
-        let (word, until) = self.word?;
-        let edges = [word.pause_at, word.pause_at + word.pause];
-        edges.into_iter().find(|edge| *edge > now && now < until && word.pause > Nanos::ZERO)
+        let (grant, until) = self.grant?;
+        let edges = [grant.pause_at, grant.pause_at + grant.pause];
+        edges.into_iter().find(|edge| *edge > now && now < until && grant.pause > Nanos::ZERO)
     }
 
     /// Returns the price so far.

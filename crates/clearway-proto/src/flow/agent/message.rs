@@ -14,7 +14,7 @@ use crate::base::{BitsPerSec, ByteReader, Head, LocalNs, Nanos};
 pub const AGENT_MESSAGE_BYTES: usize = 40;
 const MAGIC: [u8; 4] = *b"CWsc";
 const VERSION: u8 = 1;
-/// The longest lease that is believed: a word that never ends would outlive its agent.
+/// The longest lease that is believed: a grant that never ends would outlive its agent.
 const LEASE_MAX: Nanos = Nanos::from_secs(60);
 
 /// The bytes of a message.
@@ -26,7 +26,7 @@ pub struct AgentDemand(pub BitsPerSec);
 
 /// What the agent allows a scavenger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AgentWord {
+pub struct AgentGrant {
     /// The rate from now on.
     pub rate: BitsPerSec,
     /// Whether all scavengers together may send less than the link carries.
@@ -43,7 +43,7 @@ pub struct AgentWord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentAnswer {
     /// It allows something.
-    Allowed(AgentWord),
+    Granted(AgentGrant),
     /// It ends in order, and limits nothing any more.
     Ends,
     /// It has as many scavengers as it may.
@@ -74,9 +74,9 @@ impl AgentAnswer {
         let mut head: Head<AGENT_MESSAGE_BYTES> = Head::new();
         head.put(&MAGIC);
         match self {
-            Self::Allowed(word) => {
-                head.put(&[VERSION, 1, u8::from(word.is_held), 0]);
-                for field in [word.rate.0, word.lease.0, word.pause_at.0, word.pause.0] {
+            Self::Granted(grant) => {
+                head.put(&[VERSION, 1, u8::from(grant.is_held), 0]);
+                for field in [grant.rate.0, grant.lease.0, grant.pause_at.0, grant.pause.0] {
                     head.put(&field.to_le_bytes());
                 }
             }
@@ -98,7 +98,7 @@ impl AgentAnswer {
         let is_bounded = rate > 0 && pause <= PROBE_PAUSE_MAX && lease <= LEASE_MAX;
         let is_empty = (rate, lease, pause_at, pause, held) == (0, Nanos::ZERO, 0, Nanos::ZERO, 0);
         match kind {
-            1 if is_bounded => Some(Self::Allowed(AgentWord {
+            1 if is_bounded => Some(Self::Granted(AgentGrant {
                 rate: BitsPerSec(rate),
                 is_held: held == 1,
                 lease,

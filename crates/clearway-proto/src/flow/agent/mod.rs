@@ -1,5 +1,5 @@
-//! The agent of a node: probes its peers all along, and says to the scavengers of the node how fast
-//! they may send.
+//! The agent of a node: probes its peers all along, and limits the rate of the scavengers of the
+//! node.
 //!
 //! # Model
 //! While a scavenger demands something, time has rounds of [`ROUND`]. All scavengers of a node pause
@@ -8,9 +8,10 @@
 //! ```text
 //!   | probes: sending                 | pause: silent | probes: paused | silent | decision
 //! ```
-//! In the first half of a pause the queues become empty. A probe of the second half that takes longer
-//! than this half met a queue that was not: the pause was too short, nothing is decided, and the next
-//! one is twice as long. After one that was long enough the next is half as long.
+//! In the first half of a pause the queues become empty. If more than a quarter of the probes of the
+//! second half take longer than this half, the pause was too short: nothing is decided, and the next
+//! one is twice as long, up to the longest, after which the agent decides in any case. After a pause
+//! that was long enough the next is half as long.
 //!
 //! A sample is a round trip as a multiple of the shortest of its peer in the last minute, so that
 //! peers near and far are one series. A probe without an answer counts with the time that it has
@@ -23,7 +24,7 @@
 //!
 //! # Invariants
 //! I1. Scavengers get rates whose sum is at most what is allowed.
-//! I2. A scavenger never stops: a word allows something, its pause is bounded, and after its lease
+//! I2. A scavenger never stops: a grant allows something, its pause is bounded, and after its lease
 //!     the last rate stays, without pauses.
 //!
 //! # Not here
@@ -42,17 +43,16 @@ use crate::base::Nanos;
 
 pub use engine::{AgentFigures, NodeAgent};
 pub use follower::{AgentFollower, HeldBack};
-pub use message::{AGENT_MESSAGE_BYTES, AgentAnswer, AgentDemand, AgentMessage, AgentWord};
+pub use message::{AGENT_MESSAGE_BYTES, AgentAnswer, AgentDemand, AgentGrant, AgentMessage};
 pub use probe::{PROBE_BYTES, ProbeFault, ProbePacket};
 
 /// Between the beginnings of two pauses: the least pause costs a twelfth of it.
 const ROUND: Nanos = Nanos::from_millis(500);
-/// The length of a pause: a scavenger may notice it some milliseconds late, and all are silent for
-/// at most a third of the time.
+/// The shortest pause: a scavenger may notice it some milliseconds late.
 const PAUSE_MIN: Nanos = Nanos::from_millis(40);
-/// The longest pause.
+/// The longest pause: all are silent for at most a third of the time.
 pub const PROBE_PAUSE_MAX: Nanos = Nanos::from_millis(160);
-/// How long a word holds: four rounds, so that one lost word changes nothing.
-pub const WORD_LEASE: Nanos = Nanos::from_secs(2);
+/// How long a grant holds: four rounds, so that one lost grant changes nothing.
+pub const GRANT_LEASE: Nanos = Nanos::from_secs(2);
 /// The most scavengers of a node.
 pub const SCAVENGERS_MAX: usize = 64;

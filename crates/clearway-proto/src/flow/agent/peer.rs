@@ -47,13 +47,13 @@ impl ProbedPeer {
     }
 
     /// Returns whether it answers.
-    pub(super) fn is_here(&self) -> bool {
+    pub(super) fn is_reachable(&self) -> bool {
         self.missed.is_some_and(|missed| missed < MISSED_MOST)
     }
 
     /// Returns whether it may be probed now.
     pub(super) fn is_due(&self, now: LocalNs) -> bool {
-        self.is_here() || self.probed_at.is_none_or(|at| now.since(at) >= SILENT_EVERY)
+        self.is_reachable() || self.probed_at.is_none_or(|at| now.since(at) >= SILENT_EVERY)
     }
 
     /// Returns a round trip as a multiple of the shortest one.

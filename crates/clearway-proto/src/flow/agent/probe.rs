@@ -33,7 +33,7 @@ pub enum ProbeFault {
     /// Its bytes are no packet of agents.
     Malformed,
     /// It answers nothing that this agent asked this peer, or asked lately.
-    Unasked,
+    Unsolicited,
 }
 
 impl ProbePacket {

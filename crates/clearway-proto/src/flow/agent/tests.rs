@@ -93,18 +93,18 @@ impl ProbedNode {
         for (at, peer, nonce) in due {
             self.agent.answer(at, peer, nonce).expect("it was asked");
         }
-        self.words();
+        self.grants();
     }
 
-    /// Delivers all words; they are together at most what is allowed.
-    fn words(&mut self) {
+    /// Delivers all grants; they are together at most what is allowed.
+    fn grants(&mut self) {
         let mut rates = BTreeMap::new();
-        while let Some((name, word)) = self.agent.word(self.now) {
-            let bytes = AgentAnswer::Allowed(word).encode();
-            assert_eq!(AgentAnswer::decode(&bytes), Some(AgentAnswer::Allowed(word)));
-            rates.insert(name, word.rate.0);
+        while let Some((name, grant)) = self.agent.grant(self.now) {
+            let bytes = AgentAnswer::Granted(grant).encode();
+            assert_eq!(AgentAnswer::decode(&bytes), Some(AgentAnswer::Granted(grant)));
+            rates.insert(name, grant.rate.0);
             if let Some((follower, _)) = self.scavengers.get_mut(&name) {
-                follower.word(self.now, word);
+                follower.grant(self.now, grant);
             }
         }
         assert!(rates.values().sum::<u64>() <= self.agent.allowed().0, "{rates:?}");
@@ -127,7 +127,7 @@ fn probe__there_are_three_a_second_and_beside_scavengers_48() {
     let fast = node.agent.figures().probes - before - slow;
     assert!((440..=500).contains(&fast), "{fast}");
     let figures = node.agent.figures();
-    assert_eq!((figures.peers, figures.peers_here, figures.demanding), (3, 3, 1));
+    assert_eq!((figures.peers, figures.peers_reachable, figures.demanding), (3, 3, 1));
     assert!(figures.round_trips.count() > 400);
 }
 
@@ -137,7 +137,7 @@ fn advance__the_rate_begins_at_the_least_and_reaches_a_link_that_nobody_else_nee
     node.port = 2 * LINK.0;
     assert_eq!(node.allowed_percent(), 1);
     node.join(1, MOST);
-    node.words();
+    node.grants();
     assert_eq!(node.scavengers[&1].0.clone().take(node.now, None), Some(BitsPerSec(LINK.0 / 100)));
     node.pass(10_000);
     assert_eq!(node.allowed_percent(), 100);
@@ -182,7 +182,7 @@ fn see__an_agent_to_which_no_peer_answers_limits_nothing() {
     node.peers_answer = false;
     node.pass(4_000);
     let figures = node.agent.figures();
-    assert_eq!((figures.allowed, figures.peers_here), (LINK, 0));
+    assert_eq!((figures.allowed, figures.peers_reachable), (LINK, 0));
     let (follower, _) = &mut node.scavengers.get_mut(&1).expect("it joined");
     assert_eq!(follower.take(node.now, None), Some(LINK));
     assert!(figures.unanswered > 0);
@@ -196,14 +196,18 @@ fn answer__what_was_not_asked_is_refused() {
     let now = LocalNs(1);
     let mut agent = NodeAgent::new(now, LINK, 2);
     let (peer, _) = agent.probe(now, 77).expect("the first");
-    assert_eq!(agent.answer(now, 1 - peer, 77), Err(ProbeFault::Unasked), "another peer");
-    assert_eq!(agent.answer(now, peer, 78), Err(ProbeFault::Unasked), "another nonce");
-    assert_eq!(agent.answer(now, 9, 77), Err(ProbeFault::Unasked));
+    assert_eq!(agent.answer(now, 1 - peer, 77), Err(ProbeFault::Unsolicited), "another peer");
+    assert_eq!(agent.answer(now, peer, 78), Err(ProbeFault::Unsolicited), "another nonce");
+    assert_eq!(agent.answer(now, 9, 77), Err(ProbeFault::Unsolicited));
     assert_eq!(agent.answer(now, peer, 77), Ok(()));
-    assert_eq!(agent.answer(now, peer, 77), Err(ProbeFault::Unasked), "twice");
+    assert_eq!(agent.answer(now, peer, 77), Err(ProbeFault::Unsolicited), "twice");
     let (peer, _) = agent.probe(now + Nanos::from_millis(330), 5).expect("another");
     agent.advance(now + Nanos::from_secs(2));
-    assert_eq!(agent.answer(now + Nanos::from_secs(2), peer, 5), Err(ProbeFault::Unasked), "late");
+    assert_eq!(
+        agent.answer(now + Nanos::from_secs(2), peer, 5),
+        Err(ProbeFault::Unsolicited),
+        "late"
+    );
 }
 
 #[test]
@@ -219,7 +223,7 @@ fn demand__there_is_an_end_of_places() {
 }
 
 #[test]
-fn word__pauses_are_common_and_begin_at_multiples_on_the_wall_clock() {
+fn grant__pauses_are_common_and_begin_at_multiples_on_the_wall_clock() {
     let mut node = ProbedNode::new(6);
     node.join(1, MOST);
     node.join(2, BitsPerSec(1_000));
@@ -245,13 +249,18 @@ fn take__after_the_lease_the_last_rate_stays_without_pauses_until_the_agent_ends
     let at = |millis| LocalNs(0) + Nanos::from_millis(millis);
     let rate = BitsPerSec::mega(5);
     let pause = Nanos::from_millis(40);
-    let word =
-        AgentWord { rate, is_held: true, lease: Nanos::from_millis(300), pause_at: at(400), pause };
-    follower.word(at(0), word);
-    assert_eq!((follower.deadline(at(0)), follower.is_led(at(299))), (Some(at(400)), true));
+    let grant = AgentGrant {
+        rate,
+        is_held: true,
+        lease: Nanos::from_millis(300),
+        pause_at: at(400),
+        pause,
+    };
+    follower.grant(at(0), grant);
+    assert_eq!((follower.deadline(at(0)), follower.is_following(at(299))), (Some(at(400)), true));
     assert_eq!(follower.take(at(299), Some(rate)), Some(rate));
     assert_eq!(follower.held().time, Nanos::ZERO, "others allow no more");
-    assert_eq!((follower.take(at(900), None), follower.is_led(at(300))), (Some(rate), false));
+    assert_eq!((follower.take(at(900), None), follower.is_following(at(300))), (Some(rate), false));
     assert_eq!((follower.paused_until(at(410)), follower.deadline(at(300))), (None, None));
     follower.rest(at(5_000));
     assert_eq!(follower.take(at(5_010), None), Some(rate));
@@ -276,22 +285,22 @@ fn encode__bytes_of_packets_and_messages() {
     assert_eq!(demand[..16], *b"CWsc\x01\0\0\0\x04\x03\0\0\0\0\0\0");
     assert_eq!(AgentDemand::decode(&demand), Some(AgentDemand(BitsPerSec(0x0304))));
     assert_eq!(AgentDemand::decode(&demand[..39]), None);
-    let word = AgentWord {
+    let grant = AgentGrant {
         rate: BitsPerSec(5),
         is_held: true,
-        lease: WORD_LEASE,
+        lease: GRANT_LEASE,
         pause_at: LocalNs(9),
         pause: PROBE_PAUSE_MAX,
     };
-    for answer in [AgentAnswer::Allowed(word), AgentAnswer::Ends, AgentAnswer::Full] {
+    for answer in [AgentAnswer::Granted(grant), AgentAnswer::Ends, AgentAnswer::Full] {
         assert_eq!(AgentAnswer::decode(&answer.encode()), Some(answer));
     }
     for stopping in [
-        AgentWord { rate: BitsPerSec(0), ..word },
-        AgentWord { pause: PROBE_PAUSE_MAX + Nanos(1), ..word },
-        AgentWord { lease: Nanos::from_secs(61), ..word },
+        AgentGrant { rate: BitsPerSec(0), ..grant },
+        AgentGrant { pause: PROBE_PAUSE_MAX + Nanos(1), ..grant },
+        AgentGrant { lease: Nanos::from_secs(61), ..grant },
     ] {
-        assert_eq!(AgentAnswer::decode(&AgentAnswer::Allowed(stopping).encode()), None);
+        assert_eq!(AgentAnswer::decode(&AgentAnswer::Granted(stopping).encode()), None);
     }
 }
 
@@ -310,7 +319,7 @@ proptest! {
     }
 
     #[test]
-    fn word__parts_are_together_at_most_what_is_allowed(
+    fn grant__parts_are_together_at_most_what_is_allowed(
         seed: u64,
         steps in proptest::collection::vec((1_u64..6, prop_oneof![Just(0), 1_u64..2_000_000_000, Just(u64::MAX)], 1_u64..700), 1..12),
     ) {

@@ -1,5 +1,5 @@
 //! The rate of a cast's sender: its part of what the user allows, and of the budget of the site, and
-//! the word of the agent of the node.
+//! the grants of the agent of the node.
 //!
 //! # Model
 //! A cast demands as much as it gets. One that used less than three quarters of its part in each of

@@ -39,7 +39,7 @@ pub(super) struct CastSummary {
     /// The class that the policy of the site granted, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<Grant>,
-    /// For how long and how far the agent of the node held the cast back, if it did.
+    /// For how long and how far the agent of the node limited the cast, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<HeldCast>,
     /// What would be cast, where nothing was.
@@ -54,8 +54,8 @@ pub(super) struct CastSummary {
 #[derive(Clone, Copy, Debug, Serialize)]
 struct HeldCast {
     seconds: f64,
-    mean: u64,
-    least: u64,
+    mean_bits_per_second: u64,
+    least_bits_per_second: u64,
 }
 
 impl HeldCast {
@@ -63,9 +63,9 @@ impl HeldCast {
     fn line(self) -> String {
         let whole = |rate| BitsPerSec(if rate < 1_000_000 { rate } else { rate / 1_000 * 1_000 });
         let time = Nanos((self.seconds * 1e9) as u64);
-        let (mean, least) = (whole(self.mean), whole(self.least));
+        let (mean, least) = (whole(self.mean_bits_per_second), whole(self.least_bits_per_second));
         format!(
-            "the agent of this node held the cast back for {time}, to {mean} on average ({least} at least)\n"
+            "the agent of this node limited the cast for {time}: mean {mean}, minimum {least}\n"
         )
     }
 }
@@ -184,8 +184,8 @@ impl CastSummary {
     pub(super) fn held(self, held: Option<HeldBack>) -> Self {
         let held = held.map(|held| HeldCast {
             seconds: held.time.as_secs_f64(),
-            mean: held.mean().0,
-            least: held.least.0,
+            mean_bits_per_second: held.mean().0,
+            least_bits_per_second: held.least.0,
         });
         Self { held, ..self }
     }
@@ -229,7 +229,7 @@ impl CastSummary {
         ];
         if let Some(held) = self.held {
             figures.push(figure("cast_held_seconds", "s", held.seconds));
-            figures.push(figure("cast_held_rate", "b/s", held.mean as f64));
+            figures.push(figure("cast_held_rate", "b/s", held.mean_bits_per_second as f64));
         }
         for row in &self.receivers {
             let of = [

@@ -1,4 +1,4 @@
-//! The rate of a drain by the word of others: its part of the site's budget for its class, and the
+//! The rate of a drain as others limit it: its part of the site's budget for its class, and the
 //! agent of the node.
 
 use std::fmt;
@@ -63,6 +63,10 @@ impl DrainAllowance for DrainLimits {
 
     fn held_back(&self) -> Option<DrainHeld> {
         let held = self.limits.get()?.held()?;
-        Some(DrainHeld { time_ns: held.time.0, mean: held.mean().0, least: held.least.0 })
+        Some(DrainHeld {
+            time_ns: held.time.0,
+            mean_bits_per_second: held.mean().0,
+            least_bits_per_second: held.least.0,
+        })
     }
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 /// The program.
 pub(super) const SOURCE: &str = include_str!("puts.c");
-/// Its class, as SHMEM_CLASS names it: bulk, as the other transfers.
+/// Its class, as SHMEM_CLASS names it: bulk, as timeslices and the cast.
 pub(super) const CLASS: &str = "low";
 
 /// Tools of the OpenSHMEM library that is installed beside this program.
@@ -31,7 +31,7 @@ pub(super) fn tools() -> Result<ShmemTools, String> {
     });
     let tools = found.ok_or_else(|| {
         format!(
-            "oshcc is not beside {}; `cargo xtask install --prefix DIR` installs both",
+            "oshcc is not beside {}; `cargo xtask install --prefix DIR` installs oshcc and oshrun with it",
             own.display()
         )
     })?;
