@@ -216,7 +216,7 @@ impl RemoteFiles {
         let Some(header) = self.arena.fill(&header) else { return answer(Err(Errno::NOMEM)) };
         let mut state = self.lock();
         let refusal = match origin {
-            CallOrigin::Probe if state.is_away => Some(Errno::NOTCONN),
+            CallOrigin::Probe if state.is_away || state.has_failed => Some(Errno::NOTCONN),
             _ if state.has_failed => Some(Errno::IO),
             CallOrigin::Control if state.is_closing => Some(Errno::SHUTDOWN),
             _ => None,
@@ -567,7 +567,8 @@ impl RemoteFiles {
         }
     }
 
-    /// Fails everything: the server is gone for good.
+    /// Fails everything: the server is gone for good. Probes fail as while it is away, so that the
+    /// mount can be found and unmounted.
     pub(super) fn fail(&self) {
         let calls = {
             let mut state = self.lock();
@@ -576,7 +577,8 @@ impl RemoteFiles {
             std::mem::take(&mut state.calls)
         };
         for call in calls.into_values() {
-            (call.answer)(Err(Errno::IO));
+            let is_probe = call.origin == CallOrigin::Probe;
+            (call.answer)(Err(if is_probe { Errno::NOTCONN } else { Errno::IO }));
         }
     }
 

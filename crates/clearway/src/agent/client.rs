@@ -256,9 +256,10 @@ impl FollowShared {
         }
     }
 
+    /// Connects; fails at once where the agent accepts nobody, as when it is stopped.
     fn connect(&self) -> io::Result<OwnedFd> {
-        let socket =
-            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         connect(&socket, &SocketAddrUnix::new(&self.path)?)?;
         Ok(socket)
     }
@@ -267,6 +268,10 @@ impl FollowShared {
     fn follow(&self, socket: &Arc<OwnedFd>) -> String {
         {
             let mut state = self.lock();
+            if state.is_closing {
+                // The end came before there was a connection to end.
+                return String::new();
+            }
             (state.socket, state.sent) = (Some(Arc::clone(socket)), None);
             state.send();
         }
@@ -322,5 +327,41 @@ impl FollowShared {
             };
             self.set_status(status, "");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{bind, listen};
+
+    use super::*;
+
+    #[test]
+    fn join__an_agent_that_accepts_nobody_does_not_keep_a_scavenger_from_its_end() {
+        let name = format!("clearway-agent-stopped-{}.socket", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&path);
+        let socket = || {
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::NONBLOCK, None)
+                .expect("a socket")
+        };
+        let (listener, address) = (socket(), SocketAddrUnix::new(&path).expect("a path"));
+        bind(&listener, &address).expect("bound");
+        listen(&listener, 1).expect("it listens");
+        // A stopped agent accepts nobody, and its queue is full after a while.
+        let mut waiting = Vec::new();
+        loop {
+            let one = socket();
+            if connect(&one, &address).is_err() {
+                break;
+            }
+            waiting.push(one);
+        }
+        let client = AgentClient::join(AgentPlace(path.clone()), |_| ());
+        client.set_demand(BitsPerSec(1_000_000));
+        client.wait();
+        assert_eq!(client.take(None), None);
+        drop(client);
+        std::fs::remove_file(path).expect("removed");
     }
 }

@@ -13,6 +13,7 @@ use crate::agent::AgentFlags;
 use crate::mechanism::cast::{
     CastRequest, ExcludePattern, KeepFigures, PORT, RemovalRight, cast, receive, serve,
 };
+use crate::mechanism::staging::log_flags::positive_rate;
 use crate::policy::PolicyFlags;
 use crate::report::FigureFormat;
 use crate::report::model::ReportScenario;
@@ -111,7 +112,7 @@ pub(crate) struct CastFlags {
     dry_run: bool,
     /// Limit what each host sends, in b/s, kb/s, Mb/s or Gb/s (for example 900Mb/s), shared by this
     /// user's casts that have --rate [default: the speed of the sender's interface].
-    #[arg(long)]
+    #[arg(long, value_parser = positive_rate, allow_hyphen_values = true)]
     rate: Option<BitsPerSec>,
     /// Show how far the slowest receiver is, how fast, and how long it will take.
     #[arg(long)]

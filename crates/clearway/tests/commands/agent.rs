@@ -127,7 +127,7 @@ fn cast__in_the_class_scavenger_keeps_the_rate_of_the_agent_and_says_its_price()
     second.join().expect("no fault");
     let said = text(&reported.stdout);
     assert!(said.contains("the agent of this node limited the cast for "), "{said}");
-    assert!(said.contains(", to 8 Mb/s on average (8 Mb/s at least)\n"), "{said}");
+    assert!(said.contains(": mean 8 Mb/s, minimum 8 Mb/s\n"), "{said}");
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn agent__what_cannot_be_is_refused_in_one_sentence() {
         assert!(!Path::new(&other).exists());
     };
     refused(&["--peers", "no-such-host.invalid"], "--peers no-such-host.invalid: no such host");
-    refused(&["--peers", "127.0.0.1:x"], "no port behind the colon");
+    refused(&["--peers", "127.0.0.1:x"], "no port from 1 to 65535 behind the colon");
     let site = place.write("site.toml", "[[rule]]\nprogram = \"agent\"\nclass = \"bulk\"\n");
     refused(&["--policy", &site], "gets bulk: rule 1 of");
     let site = place.write("empty.toml", "");

@@ -29,7 +29,7 @@ const INODES_MIN: u32 = 2;
 const STORE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reads a rate that lets something through.
-pub(super) fn positive_rate(text: &str) -> Result<BitsPerSec, String> {
+pub(crate) fn positive_rate(text: &str) -> Result<BitsPerSec, String> {
     match text.parse::<BitsPerSec>() {
         Ok(BitsPerSec(0)) => Err("nothing passes at that rate; 1Gb/s is one".to_owned()),
         Ok(rate) => Ok(rate),

@@ -19,3 +19,4 @@ while not select.select([0], [], [], 0)[0]:
     database.execute("insert into t values (?, ?, ?)", row)
     print(number, flush=True)
     number += 1
+database.close()
