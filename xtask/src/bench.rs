@@ -172,6 +172,22 @@ fn parse(bench: &str, arguments: &[String]) -> Result<BenchArguments> {
     Ok(options)
 }
 
+/// Reads the rounds of a bench that runs the program at `--program PATH`, if that is given.
+fn parse_with_program(bench: &str, arguments: &[String]) -> Result<(usize, Option<PathBuf>)> {
+    let mut rest = arguments.to_vec();
+    let mut program = None;
+    if let Some(at) = rest.iter().position(|word| word == "--program") {
+        let path = rest.get(at + 1).context("--program takes a path")?;
+        program = Some(PathBuf::from(path).canonicalize().with_context(|| path.clone())?);
+        rest.drain(at..at + 2);
+    }
+    let options = parse(bench, &rest)?;
+    if options.json {
+        bail!("bench {bench} prints no JSON");
+    }
+    Ok((options.rounds, program))
+}
+
 fn is_root() -> Result<bool> {
     let id = Command::new("id").arg("-u").output().context("id")?;
     Ok(id.stdout.trim_ascii() == b"0")

@@ -18,14 +18,14 @@ use std::process::{Child, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::hosts::Hosts;
 use super::mpi::MPICH;
 use super::pair::value_of;
 use super::served::ServedMounts;
 use super::shm::stdout_text;
-use super::{ROUNDS, build_program, load, spread};
+use super::{build_program, load, parse_with_program, spread};
 
 const PING: &str = include_str!("ping_peer.c");
 /// The rate of each host's link, and the same in bit/s.
@@ -78,15 +78,7 @@ struct CheckpointFigures {
 
 /// Runs the bench.
 pub(super) fn run(arguments: &[String]) -> Result<ExitCode> {
-    let (mut rounds, mut program) = (ROUNDS, None);
-    let mut words = arguments.iter().map(String::as_str);
-    while let Some(flag) = words.next() {
-        match (flag, words.next()) {
-            ("--rounds", Some(count)) => rounds = count.parse().context("--rounds")?,
-            ("--program", Some(path)) => program = Some(PathBuf::from(path).canonicalize()?),
-            _ => bail!("usage: cargo xtask bench checkpoint [--rounds N] [--program PATH]"),
-        }
-    }
+    let (rounds, program) = parse_with_program("checkpoint", arguments)?;
     if !Path::new("/dev/fuse").exists() {
         eprintln!("skipped: bench checkpoint needs /dev/fuse");
         return Ok(ExitCode::SUCCESS);

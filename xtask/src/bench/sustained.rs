@@ -1,5 +1,5 @@
-//! `cargo xtask bench sustained`: a file four times the memory of its mount, written through `clearway
-//! mount` to a server on another host, beside each part of the way alone, in the same run.
+//! `cargo xtask bench sustained`: writes a file of four times the memory of a `clearway mount` to a
+//! server on another host, and compares that with each part of the path alone, in the same run.
 //!
 //! # Model
 //! ```text
@@ -16,15 +16,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::pair::{LabPair, lacks_programs, value_of};
 use super::served::ServedMounts;
 use super::shm::stdout_text;
-use super::{ROUNDS, build, build_program, load, spread};
+use super::{build, build_program, load, parse_with_program, spread};
 
 /// The memory of the mount and of the server.
 const MEMORY: &str = "64MiB";
@@ -51,15 +51,7 @@ type SustainedFigures = BTreeMap<&'static str, Vec<[f64; 2]>>;
 
 /// Runs the bench.
 pub(super) fn run(arguments: &[String]) -> Result<ExitCode> {
-    let (mut rounds, mut program) = (ROUNDS, None);
-    let mut words = arguments.iter().map(String::as_str);
-    while let Some(flag) = words.next() {
-        match (flag, words.next()) {
-            ("--rounds", Some(count)) => rounds = count.parse().context("--rounds")?,
-            ("--program", Some(path)) => program = Some(PathBuf::from(path).canonicalize()?),
-            _ => bail!("usage: cargo xtask bench sustained [--rounds N] [--program PATH]"),
-        }
-    }
+    let (rounds, program) = parse_with_program("sustained", arguments)?;
     if !Path::new("/dev/fuse").exists() || lacks_programs("sustained") {
         eprintln!("skipped: bench sustained needs /dev/fuse, nft, ip and timeout");
         return Ok(ExitCode::SUCCESS);

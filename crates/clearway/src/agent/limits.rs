@@ -39,8 +39,8 @@ impl SenderLimits {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says what could be sent. What one does not allow is not demanded of the other, but for some
-    /// room to grow.
+    /// Sets the rate that the sender could use. The budget and the agent each receive at most twice
+    /// what the other one allows, so that the rate can grow.
     pub(crate) fn set_demand(&self, demand: BitsPerSec) {
         let LastRates { budget, agent } = *self.last();
         let within = |other: Option<BitsPerSec>| {

@@ -19,8 +19,8 @@
 //! [`super::YieldController`] decides from the samples what scavengers may send together, and they
 //! share it max-min fairly. An agent to which no peer answers sees nothing, and limits nothing.
 //!
-//! Without scavengers the agent probes three times a second, for its figures and the shortest round
-//! trips; beside them about 48 times.
+//! While no scavenger demands anything, the agent sends three probes a second, for its figures and the
+//! shortest round trips; else about 48.
 //!
 //! # Invariants
 //! I1. Scavengers get rates whose sum is at most what is allowed.

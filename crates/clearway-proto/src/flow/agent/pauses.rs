@@ -10,7 +10,7 @@ const KNOWN_FOR: Nanos = Nanos::from_millis(100);
 /// What an instant of a round is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoundPart {
-    /// Scavengers send, and probes beside them count.
+    /// Scavengers send, and probes count as sent under load.
     Sending,
     /// They pause, and their queues become empty.
     Emptying,
