@@ -2,9 +2,10 @@
 //! them is left.
 
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -267,6 +268,42 @@ fn commands__a_guard_that_is_killed_leaves_nothing_of_its_command() {
         scratch.expect_nothing_left();
         fs::remove_file(scratch.path("warm")).unwrap_or_default();
     }
+}
+
+#[test]
+fn commands__a_nice_command_ends_at_the_priority_of_its_guard() {
+    if !nix::unistd::geteuid().is_root() {
+        return eprintln!("skipped: only root can raise a priority");
+    }
+    let scratch = ProgramDirectory::new("nice");
+    // Field 19 of the line is the niceness: proc_pid_stat(5).
+    let script = "note() { read -r stat </proc/$$/stat; set -- $stat; echo ${19}; }\n\
+                  trap 'note; exit 0' TERM\nnote >&2\nwhile :; do sleep 0.05; done\n";
+    fs::write(scratch.path("script"), script).expect("a script");
+    let own = script.replace("while", "exit 0; while");
+    let own = Command::new("sh").args(["-c", &own]).output().expect("a shell");
+    let line = format!("exec nice -n 7 sh {} 2>{}", scratch.path("script"), scratch.path("begun"));
+    let mut guard = Command::new(env!("CARGO_BIN_EXE_clearway"))
+        .args(["guard", &line])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a guard");
+    let mut orders = guard.stdin.take().expect("a pipe");
+    orders.write_all(b"go\n").expect("an order");
+    let until = Instant::now() + DEADLINE;
+    let mut begun = String::new();
+    while !begun.ends_with('\n') {
+        assert!(Instant::now() < until, "the command does not begin");
+        std::thread::yield_now();
+        begun = fs::read_to_string(scratch.path("begun")).unwrap_or_default();
+    }
+    orders.write_all(b"stop\n").expect("an order");
+    drop(orders);
+    let answer = guard.wait_with_output().expect("ended").stdout;
+    let answer: serde_json::Value = serde_json::from_slice(&answer).expect("JSON");
+    assert_ne!(begun.as_bytes(), own.stderr);
+    assert_eq!(answer["last_line"], errors(&own).trim());
 }
 
 #[test]

@@ -61,11 +61,13 @@ const SMOOTHING: usize = 5;
 pub(super) const WAIT_MAX: f64 = 0.05;
 
 /// All commands that load in one run.
-struct TimedTransfers(Vec<TimedCommand>);
+struct TimedTransfers(Vec<(Transfer, TimedCommand)>);
 
 impl PhaseCompanion for TimedTransfers {
     fn step(&mut self, elapsed: Nanos) -> Result<()> {
-        self.0.iter_mut().try_for_each(|command| command.step(elapsed))
+        self.0.iter_mut().try_for_each(|(transfer, command)| {
+            command.step(elapsed).with_context(|| format!("the {}", transfer.name()))
+        })
     }
 }
 
@@ -102,7 +104,7 @@ pub(super) fn run(
     for line in lines {
         let group = stage.start_group(ProgramPart::Congestor, &line.line, &line.hosts);
         let group = group.with_context(|| format!("the {}", line.transfer.name()))?;
-        timed.push(TimedCommand::new(group, windows));
+        timed.push((line.transfer, TimedCommand::new(group, windows)));
     }
     let timed = RefCell::new(TimedTransfers(timed));
     let part = |rank| PhaseRole {

@@ -2,7 +2,7 @@
 //! later.
 //!
 //! # Source
-//! prctl(2), `PR_SET_CHILD_SUBREAPER`; `proc_pid_stat(5)`.
+//! prctl(2), `PR_SET_CHILD_SUBREAPER`; `proc_pid_stat(5)`; setpriority(2).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,10 +12,13 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgid, getpgrp};
+use rustix::process::{getpriority_process, setpriority_pgrp};
 
 /// How long processes may take to end when they are asked to, and when they are killed: `mpirun`
 /// gives its ranks a second.
 const GRACE: Duration = Duration::from_secs(3);
+/// Pauses between two looks at the table of processes, which takes a millisecond to read.
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(16)];
 
 /// Asks the groups of all children to end, once each, and waits until none is left, but not
 /// forever.
@@ -23,6 +26,7 @@ pub(crate) fn ask_to_end() {
     let mut asked = BTreeSet::from([getpgrp()]);
     until_none_is_left(|child| {
         let group = getpgid(Some(child)).unwrap_or_else(|_| getpgrp());
+        raise_priority(group);
         if asked.insert(group) {
             // A stopped process hears nothing until it goes on.
             for signal in [Signal::SIGTERM, Signal::SIGCONT] {
@@ -35,13 +39,26 @@ pub(crate) fn ask_to_end() {
 /// Kills all children, those that become children by that, and so on.
 pub(crate) fn kill_all() {
     until_none_is_left(|child| {
+        if let Ok(group) = getpgid(Some(child)) {
+            raise_priority(group);
+        }
         let _ = kill(child, Signal::SIGKILL);
     });
+}
+
+/// Gives the processes of `group` the priority of this one: on a busy machine a nice process gets no
+/// processor to end with. Only root may raise a priority.
+fn raise_priority(group: Pid) {
+    let group = rustix::process::Pid::from_raw(group.as_raw());
+    if let Ok(own) = getpriority_process(None) {
+        let _ = setpriority_pgrp(group, own);
+    }
 }
 
 /// Does `what` to every child, again and again, until there is none or [`GRACE`] is over.
 fn until_none_is_left(mut what: impl FnMut(Pid)) {
     let until = Instant::now() + GRACE;
+    let [mut pause, longest] = PAUSES;
     loop {
         let children = children();
         if children.is_empty() || Instant::now() >= until {
@@ -49,7 +66,8 @@ fn until_none_is_left(mut what: impl FnMut(Pid)) {
         }
         children.into_iter().for_each(&mut what);
         reap();
-        thread::sleep(Duration::from_millis(1));
+        thread::sleep(pause);
+        pause = longest.min(pause * 2);
     }
 }
 

@@ -227,6 +227,13 @@ impl ProgramGroup {
         Ok(self.members.iter().all(|member| member.finished.is_some()))
     }
 
+    /// Names the command and a host on which something of it is left.
+    pub(crate) fn unfinished(&self) -> String {
+        let left = self.members.iter().find(|member| member.finished.is_none());
+        let host = left.map_or("no host", |member| &member.host);
+        format!("the {} command on {host}", self.part)
+    }
+
     /// Ends the program on all hosts and waits until nothing of it is left.
     pub(crate) fn stop(&mut self) -> Result<()> {
         self.ask_to_stop()?;

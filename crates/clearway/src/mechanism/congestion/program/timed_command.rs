@@ -51,7 +51,9 @@ impl TimedCommand {
             CommandStep::Ending if self.group.is_over()? => self.act = CommandStep::Over,
             CommandStep::Ending if elapsed >= after => {
                 bail!(
-                    "the congestor command does not end when it is asked to, so nothing can be said about the time after it"
+                    "{} does not end within {} s of being asked to, so nothing can be said about the time after it; end it faster, or run again on a machine that is less busy",
+                    self.group.unfinished(),
+                    (after - until).as_secs_f64()
                 )
             }
             CommandStep::Waiting | CommandStep::Ending | CommandStep::Over => {}
