@@ -213,10 +213,16 @@ pub(super) const PAGES: &[CommandPage] = &[
         "stage job",
         "that of the program, or 128 plus the number of the signal that killed it; 1 also if \
          staging failed; 2 wrong usage",
-        &[(
-            "clearway stage job --data /nvme/log --backing /lustre -- ./app ARGS",
-            "Behind srun, mpiexec or mpirun, or alone",
-        )],
+        &[
+            (
+                "clearway stage job --data /nvme/log --backing /lustre -- ./app ARGS",
+                "Behind srun, mpiexec or mpirun, or alone",
+            ),
+            (
+                "clearway stage job --servers 2 --data /nvme/log --backing /lustre -- ./app",
+                "With servers on the first two nodes",
+            ),
+        ],
     ),
     page("stage status", &[("clearway stage status /mnt/ck --json", "For a program")]),
     page("stage ls", &[("clearway stage ls /mnt/ck", "Safety, class and size of each entry")]),

@@ -40,8 +40,9 @@ pub(crate) enum StageCommand {
     Serve(Box<ServeFlags>),
     /// Run a program with a staging mount on each node of a job, under srun, mpiexec or alone.
     ///
-    /// The first task serves the log, the first task of each node mounts it, and all tasks run the
-    /// program with the mount point in CLEARWAY_STAGE. When all programs have ended, the command
+    /// The first task serves the log (with --servers N, that of each of the first N nodes), the
+    /// first task of each node mounts it, and all tasks run the program with the mount point in
+    /// CLEARWAY_STAGE. When all programs have ended, the command
     /// unmounts and waits until the backing directory has everything. The exit status is that of
     /// the program, or 128 plus the number of the signal that killed it.
     Job(Box<StageJobFlags>),

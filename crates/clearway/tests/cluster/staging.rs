@@ -110,6 +110,42 @@ fn lose_a_task(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>, hosts: u
     }
 }
 
+/// A job with a server on each of two nodes, whose logs lie apart, as if on disks of their own.
+fn stage_on_two_servers(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>) {
+    let start = |script: &str| {
+        let line = "exec \"$0\" stage job --size 128MiB --servers 2 --data \"$1-$SLURM_NODEID\" \
+            --backing \"$2\" -- sh -c \"$3\"";
+        let mut command: Command = launcher.command();
+        command
+            .args(["sh", "-c", line])
+            .args(["clearway", "log", "shared"].map(|it| site.path(it)));
+        command.arg(script).env("TMPDIR", site.path("tmp"));
+        launcher.spawn(command)
+    };
+    fs::create_dir_all(site.path("shared")).expect("a directory");
+    let write = format!(
+        "cd \"$CLEARWAY_STAGE\" && for n in 1 2 3 4 5 6 7 8; do echo {RANK} >made-{RANK}-$n; done"
+    );
+    for script in [&write[..], "[ $(cat \"$CLEARWAY_STAGE\"/made-* | wc -l) = 40 ]"] {
+        let output = start(script).wait_with_output().expect("an end");
+        assert!(output.status.success(), "{}: {}", launcher.name, directory::text(&output));
+        expect_nothing_left(site, launcher);
+    }
+    for rank in 0..RANKS.parse().expect("a number") {
+        let name = |n: u32| site.path("shared").join(format!("made-{rank}-{n}"));
+        assert!(
+            (1..=8).all(|n| fs::read(name(n)).is_ok_and(|it| it == format!("{rank}\n").as_bytes()))
+        );
+    }
+    // The server of the second node dies with its task.
+    let run = start("sleep 1000 & wait");
+    site.wait_for("job-mount", 2);
+    kill(site.wait_for_one(" stage job ", 3), Signal::SIGKILL).expect("killed");
+    let output = run.wait_with_output().expect("an end");
+    assert!(!output.status.success(), "{}", directory::text(&output));
+    expect_nothing_left(site, launcher);
+}
+
 fn expect_nothing_left(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>) {
     site.expect_nothing_left();
     let look = "grep \"$TMPDIR/clearway-stage-\" /proc/self/mounts; \
@@ -148,6 +184,7 @@ fn slurm__a_job_has_a_mount_on_each_node_and_its_launcher() {
     for (way, method) in [("pmi2", "PMI-1"), ("none", "Slurm environment"), ("pmix", "PMIx")] {
         let Some(launcher) = slurm.launcher(way, method) else { continue };
         stage(&site, &launcher, 2);
+        stage_on_two_servers(&site, &launcher);
         lose_a_mount(&site, &launcher, 2);
         lose_a_task(&site, &launcher, 2);
     }

@@ -70,8 +70,14 @@ fn drain__a_store_that_hangs_delays_no_write_and_the_drain_continues_after_it() 
     hung.signal(Signal::SIGCONT);
     assert_same(place);
     let said = || fs::read_to_string(place.path("log/mount.log")).expect("a log of the mount");
-    assert_eq!(said().matches("the store makes no progress").count(), 1, "{}", said());
     assert!(comes(|| said().contains("the store works again")), "{}", said());
+    // A busy machine can seem to hang again; each time is said once.
+    let said = said();
+    let hangs = said.lines().filter_map(|line| {
+        let is_begin = line.contains("the store makes no progress");
+        (is_begin || line.contains("the store works again")).then_some(is_begin)
+    });
+    assert!(hangs.enumerate().all(|(at, is_begin)| is_begin == (at % 2 == 0)), "{said}");
     hung.umount();
 }
 

@@ -212,3 +212,12 @@ fn job__what_cannot_work_is_said_in_one_sentence() {
     place.0.hide_store();
     refused(place.run(&[], "true"), 1, "store");
 }
+
+#[test]
+fn job__more_servers_than_nodes_are_refused() {
+    let Some(place) = JobPlace::new() else { return };
+    let output = place.run(&["--servers", "2"], "true");
+    assert_eq!(output.status.code(), Some(2), "{}", error_of(&output));
+    assert!(error_of(&output).contains("--servers 2 is more than the nodes of the job"));
+    place.expect_nothing_left();
+}

@@ -1,19 +1,19 @@
-//! Leads all tasks of a job through its phases: mount, run the programs, unmount. Then it waits
-//! for the drain, and closes the server.
+//! Leads all tasks of a job through its phases: serve, mount, run the programs, unmount, drain. Then it
+//! has the servers closed.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use clearway_fs::client::ControlClient;
-use clearway_fs::control::{ControlPath, ControlRequest, ControlResponse, SafetyLevel};
 use clearway_runtime::launch::escaped;
 
-use super::super::service::Service;
-use super::message::{ApplicationEnd, TaskConnection, TaskReport, TaskRequest, receive, send};
+use super::message::{
+    ApplicationEnd, JobServer, TaskConnection, TaskReport, TaskRequest, receive, send,
+};
 use super::{DrainPolicy, ORPHAN_GRACE};
 use crate::run::exit::{Exit, exit_of};
 use crate::run::interrupt::Interrupted;
@@ -31,6 +31,8 @@ pub(super) struct TaskPlace {
     pub(super) host: usize,
     /// The name of its host.
     pub(super) name: String,
+    /// Its host as the coordinator reaches it, or `None` for the coordinator's own host.
+    pub(super) address: Option<Ipv4Addr>,
 }
 
 /// A task, and the way to it.
@@ -48,13 +50,8 @@ pub(super) struct JobFailure {
     pub(super) is_incomplete: bool,
 }
 
-/// What the coordinator learns from tasks and from the drain.
-enum JobEvent {
-    /// A task reports; nothing, when it is gone.
-    Reported(usize, Option<TaskReport>),
-    /// The store has everything, or why not.
-    Drained(Result<()>),
-}
+/// A report of a task; nothing, when the task is gone.
+type JobEvent = (usize, Option<TaskReport>);
 
 /// The coordinator. Tasks are numbered in the order in which they were added; the first one is the
 /// task of its own process.
@@ -62,40 +59,40 @@ pub(super) struct TaskCoordinator {
     tasks: Vec<CoordinatedTask>,
     sender: Sender<JobEvent>,
     events: Receiver<JobEvent>,
+    /// The port of the server of the first task, which is open already.
+    first_port: u16,
+    /// Servers of the job.
+    servers: usize,
     is_interrupted: bool,
 }
 
-impl Default for TaskCoordinator {
-    fn default() -> Self {
-        let (sender, events) = channel();
-        Self { tasks: Vec::new(), sender, events, is_interrupted: false }
-    }
-}
-
 impl TaskCoordinator {
+    /// Creates the coordinator of a job with this number of servers, at least 1; the first one listens
+    /// at `first_port` already.
+    pub(super) fn new(first_port: u16, servers: usize) -> Self {
+        let (sender, events) = channel();
+        Self { tasks: Vec::new(), sender, events, first_port, servers, is_interrupted: false }
+    }
+
     /// Takes in a task.
     pub(super) fn add(&mut self, place: TaskPlace, (input, output): TaskConnection) {
         let (number, sender) = (self.tasks.len(), self.sender.clone());
         thread::spawn(move || {
-            receive(input, |report| sender.send(JobEvent::Reported(number, report)).is_ok());
+            receive(input, |report| sender.send((number, report)).is_ok());
         });
         self.tasks.push(CoordinatedTask { place, output, is_there: true });
     }
 
-    /// Runs the job of all tasks, and closes the server.
-    pub(super) fn run(
-        mut self,
-        service: Service,
-        log: &Path,
-        policy: DrainPolicy,
-    ) -> Result<(), JobFailure> {
-        let mut outcome = self.run_job(service.address.port(), log, policy);
+    /// Runs the job of all tasks, and has the servers closed.
+    pub(super) fn run(mut self, policy: DrainPolicy) -> Result<(), JobFailure> {
+        let holders = self.holders();
+        let mut outcome = self.run_job(&holders, policy);
         if let Err(why) = &outcome {
             // The launcher may end this process as soon as another one ends.
             report(why);
             self.stop();
         }
-        let closed = service.close();
+        let closed = self.close_servers(&holders);
         if let (Ok(()), Err(why)) = (&outcome, &closed) {
             report(why);
             outcome = closed;
@@ -105,13 +102,19 @@ impl TaskCoordinator {
         outcome.map_err(|why| JobFailure { exit: exit_of(&why), is_incomplete })
     }
 
-    fn run_job(&mut self, port: u16, log: &Path, policy: DrainPolicy) -> Result<()> {
+    /// Returns the first task of each host, in the order of hosts: it has the mount, and perhaps a
+    /// server.
+    fn holders(&self) -> Vec<usize> {
         let first = |host| self.tasks.iter().position(|task| task.place.host == host);
-        let holders: Vec<usize> = (0..self.tasks.len()).map_while(first).collect();
-        let directories = self.mount(&holders, port)?;
+        (0..self.tasks.len()).map_while(first).collect()
+    }
+
+    fn run_job(&mut self, holders: &[usize], policy: DrainPolicy) -> Result<()> {
+        let servers = self.serve(holders)?;
+        let directories = self.mount(holders, &servers)?;
         let has_failed = self.run_programs(&directories)?;
         let did_programs_stop = std::mem::take(&mut self.is_interrupted) && has_failed;
-        self.unmount(&holders)?;
+        self.unmount(holders)?;
         match policy {
             DrainPolicy::Leave => Ok(()),
             DrainPolicy::Wait if did_programs_stop => {
@@ -122,13 +125,38 @@ impl TaskCoordinator {
             DrainPolicy::Wait if self.is_interrupted => {
                 Err(Interrupted::default()).context(CONTINUES)
             }
-            DrainPolicy::Wait => self.drain(log),
+            DrainPolicy::Wait => self.drain(holders),
         }
     }
 
-    /// Lets the first task of each host mount; returns the mount point of each host.
-    fn mount(&mut self, holders: &[usize], port: u16) -> Result<BTreeMap<usize, PathBuf>> {
-        holders.iter().for_each(|holder| self.request(*holder, &TaskRequest::Mount { port }));
+    /// Has the first task of all other hosts that serve open its server; returns all servers.
+    fn serve(&mut self, holders: &[usize]) -> Result<Vec<JobServer>> {
+        let mut servers = BTreeMap::from([(0, JobServer { host: None, port: self.first_port })]);
+        for holder in holders.iter().take(self.servers).skip(1) {
+            self.request(*holder, &TaskRequest::Serve);
+        }
+        while servers.len() < self.servers {
+            match self.next()? {
+                (task, TaskReport::Serving { port }) => {
+                    let host = self.tasks.get(task).and_then(|task| task.place.address);
+                    let place = holders.iter().position(|holder| *holder == task);
+                    servers.extend(place.map(|place| (place, JobServer { host, port })));
+                }
+                (_, TaskReport::Interrupted) => bail!(Interrupted::default()),
+                _ => {}
+            }
+        }
+        Ok(servers.into_values().collect())
+    }
+
+    /// Has the first task of each host mount; returns the mount point of each host.
+    fn mount(
+        &mut self,
+        holders: &[usize],
+        servers: &[JobServer],
+    ) -> Result<BTreeMap<usize, PathBuf>> {
+        let request = TaskRequest::Mount { servers: servers.to_vec() };
+        holders.iter().for_each(|holder| self.request(*holder, &request));
         let mut directories = BTreeMap::new();
         while directories.len() < holders.len() {
             match self.next()? {
@@ -178,48 +206,82 @@ impl TaskCoordinator {
     }
 
     /// Waits until the store has everything, or the user does not want to wait.
-    fn drain(&mut self, log: &Path) -> Result<()> {
-        let client = ControlClient::of_log(log);
-        let sender = self.sender.clone();
-        thread::spawn(move || sender.send(JobEvent::Drained(wait_for_store(&client))));
-        loop {
+    fn drain(&mut self, holders: &[usize]) -> Result<()> {
+        let mut left: Vec<usize> = holders.iter().copied().take(self.servers).collect();
+        left.iter().for_each(|server| self.request(*server, &TaskRequest::Drain));
+        while !left.is_empty() {
             match self.events.recv().context("all tasks of the job are gone")? {
-                JobEvent::Drained(outcome) => {
-                    return outcome.context("not everything is in the backing directory");
-                }
-                JobEvent::Reported(_, Some(TaskReport::Interrupted)) => {
+                (task, Some(TaskReport::Drained)) => left.retain(|server| *server != task),
+                (_, Some(TaskReport::Interrupted)) => {
                     return Err(Interrupted::default()).context(CONTINUES);
                 }
-                JobEvent::Reported(task, None) => self.lose(task),
-                JobEvent::Reported(..) => {}
+                (task, Some(TaskReport::Failed { sentence })) => {
+                    return Err(self.failure_of(task, &sentence));
+                }
+                // A task without a server has nothing to lose any more.
+                (task, None) => {
+                    self.lose(task);
+                    if left.contains(&task) {
+                        return Err(self.loss_of(task)).context(CONTINUES);
+                    }
+                }
+                _ => {}
             }
         }
+        Ok(())
+    }
+
+    /// Has all servers closed that are there.
+    fn close_servers(&mut self, holders: &[usize]) -> Result<()> {
+        let servers = holders.iter().copied().take(self.servers);
+        let left: Vec<usize> = servers.filter(|server| self.is_there(*server)).collect();
+        left.iter().for_each(|server| self.request(*server, &TaskRequest::CloseServer));
+        let mut outcome = Ok(());
+        self.wait_for_all(left, |this, task, report| match report {
+            TaskReport::ServerClosed => true,
+            TaskReport::Failed { sentence } => {
+                outcome = Err(this.failure_of(task, sentence));
+                true
+            }
+            _ => false,
+        });
+        outcome
     }
 
     /// Ends all tasks that are not lost.
     fn stop(&mut self) {
         let has_lost = self.tasks.iter().any(|task| !task.is_there);
-        (0..self.tasks.len()).for_each(|task| self.request(task, &TaskRequest::Abort));
+        let left: Vec<usize> = (0..self.tasks.len()).filter(|task| self.is_there(*task)).collect();
+        left.iter().for_each(|task| self.request(*task, &TaskRequest::Abort));
+        self.wait_for_all(left, |_, _, report| *report == TaskReport::Unmounted);
+        if has_lost {
+            thread::sleep(ORPHAN_GRACE);
+        }
+    }
+
+    /// Waits until each task of `left` has sent a report that `is_last`; one that does not in time
+    /// counts as lost.
+    fn wait_for_all(
+        &mut self,
+        mut left: Vec<usize>,
+        mut is_last: impl FnMut(&Self, usize, &TaskReport) -> bool,
+    ) {
         let until = Instant::now() + STOPPING;
-        let mut left: Vec<usize> =
-            (0..self.tasks.len()).filter(|task| self.is_there(*task)).collect();
         while !left.is_empty() {
             match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(JobEvent::Reported(task, Some(TaskReport::Unmounted))) => {
-                    left.retain(|other| *other != task)
+                Ok((task, Some(report))) => {
+                    if is_last(self, task, &report) {
+                        left.retain(|other| *other != task);
+                    }
                 }
-                Ok(JobEvent::Reported(task, None)) => {
+                Ok((task, None)) => {
                     self.lose(task);
                     left.retain(|other| *other != task);
                 }
-                Ok(_) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                     left.drain(..).for_each(|task| self.lose(task));
                 }
             }
-        }
-        if has_lost {
-            thread::sleep(ORPHAN_GRACE);
         }
     }
 
@@ -244,44 +306,37 @@ impl TaskCoordinator {
     /// # Errors
     /// One sentence: a task failed or is gone.
     fn next(&mut self) -> Result<(usize, TaskReport)> {
-        let (number, report) = loop {
-            if let JobEvent::Reported(number, report) =
-                self.events.recv().context("all tasks of the job are gone")?
-            {
-                break (number, report);
+        match self.events.recv().context("all tasks of the job are gone")? {
+            (task, None) => {
+                self.lose(task);
+                Err(self.loss_of(task))
             }
-        };
-        let place = self.tasks.get(number).map(|task| (task.place.rank, task.place.name.clone()));
-        let (rank, name) = place.context("a report of an unknown task")?;
-        match report {
-            None => {
-                self.lose(number);
-                Err(anyhow!("task {rank} on host {name} is gone"))
-            }
-            Some(TaskReport::Failed { sentence }) => Err(anyhow!("host {name}: {sentence}")),
-            Some(report) => {
+            (task, Some(TaskReport::Failed { sentence })) => Err(self.failure_of(task, &sentence)),
+            (task, Some(report)) => {
                 self.is_interrupted |= report == TaskReport::Interrupted;
-                Ok((number, report))
+                Ok((task, report))
             }
         }
+    }
+
+    fn loss_of(&self, task: usize) -> anyhow::Error {
+        match self.tasks.get(task) {
+            Some(CoordinatedTask { place: TaskPlace { rank, name, .. }, .. }) => {
+                anyhow!("task {rank} on host {name} is gone")
+            }
+            None => anyhow!("a task is gone"),
+        }
+    }
+
+    fn failure_of(&self, task: usize, sentence: &str) -> anyhow::Error {
+        let name = self.tasks.get(task).map_or("?", |task| task.place.name.as_str());
+        anyhow!("host {name}: {sentence}")
     }
 }
 
 /// Prints why a job fails.
 fn report(why: &anyhow::Error) {
     eprintln!("clearway: {}", escaped(&format!("{why:#}")));
-}
-
-/// Returns when the store has everything.
-fn wait_for_store(client: &ControlClient) -> Result<()> {
-    let paths = vec![ControlPath::from_bytes(b"")];
-    let request = ControlRequest::Wait { paths, until: SafetyLevel::Stored };
-    client.ask(&request, |response| {
-        if let ControlResponse::Notice { what } = response {
-            eprintln!("clearway: {}", escaped(&what));
-        }
-    })?;
-    Ok(())
 }
 
 #[cfg(test)]
@@ -294,10 +349,10 @@ mod tests {
     fn run_with(reports: &[TaskReport]) -> Result<()> {
         let mut input = Vec::new();
         reports.iter().for_each(|report| send(&mut input, report));
-        let place = TaskPlace { rank: 0, host: 0, name: "node".to_owned() };
-        let mut coordinator = TaskCoordinator::default();
+        let place = TaskPlace { rank: 0, host: 0, name: "node".to_owned(), address: None };
+        let mut coordinator = TaskCoordinator::new(1, 1);
         coordinator.add(place, (Box::new(io::Cursor::new(input)), Box::new(io::sink())));
-        coordinator.run_job(1, Path::new("/no/such/log"), DrainPolicy::Wait)
+        coordinator.run_job(&[0], DrainPolicy::Wait)
     }
 
     #[test]
@@ -312,8 +367,10 @@ mod tests {
         assert!(is_interrupted(&late), "{late:?}");
         let obeyed = run_with(&[mounted(), Signal, ended(ApplicationEnd::Bad), Unmounted]);
         assert!(obeyed.is_ok(), "{obeyed:?}");
-        // There is no such log, so the drain fails.
-        let survived = run_with(&[mounted(), Signal, ended(ApplicationEnd::Good), Unmounted]);
-        assert!(survived.is_err() && !is_interrupted(&survived), "{survived:?}");
+        let survived = [mounted(), Signal, ended(ApplicationEnd::Good), Unmounted];
+        let drained = run_with(&[&survived[..], &[TaskReport::Drained]].concat());
+        assert!(drained.is_ok(), "{drained:?}");
+        let lost = run_with(&survived);
+        assert!(lost.is_err() && !is_interrupted(&lost), "{lost:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! What the coordinator of a job and its tasks say to each other: lines of JSON.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
@@ -16,30 +17,52 @@ pub(super) type TaskConnection = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum TaskRequest {
-    /// Mount the server at this port, for all tasks of the node.
-    Mount { port: u16 },
+    /// Serve the log of the node.
+    Serve,
+    /// Mount these servers, in this order, for all tasks of the node.
+    Mount { servers: Vec<JobServer> },
     /// Run the program with this mount point.
     Run { directory: PathBuf },
     /// End the program, because one of another task was killed.
     EndProgram,
     /// Unmount, when everything is at the server.
     Unmount,
+    /// Say when the store has everything of the log.
+    Drain,
     /// End the program and the mount at once: the job has failed.
     Abort,
+    /// Close the log.
+    CloseServer,
     /// The job is over.
     Leave,
+}
+
+/// Where a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct JobServer {
+    /// Its host as the coordinator reaches it, or `None` for the coordinator's own host.
+    pub(super) host: Option<Ipv4Addr>,
+    pub(super) port: u16,
 }
 
 /// What a task has done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum TaskReport {
+    /// The log is served at this port.
+    Serving {
+        port: u16,
+    },
     Mounted {
         directory: PathBuf,
     },
     /// The program ended.
     Ended(ApplicationEnd),
     Unmounted,
+    /// The store has everything of the log.
+    Drained,
+    /// The log is closed.
+    ServerClosed,
     /// A signal asked the job to end.
     Interrupted,
     /// The task cannot do its part.
@@ -93,7 +116,7 @@ mod tests {
     #[test]
     fn receive__messages_come_in_order_and_nonsense_ends_them() {
         let mut bytes = Vec::new();
-        let sent = [TaskRequest::Mount { port: 7 }, TaskRequest::Unmount];
+        let sent = [TaskRequest::Serve, TaskRequest::Unmount];
         sent.iter().for_each(|request| send(&mut bytes, request));
         for end in [&b""[..], b"{\"mount\":", b"\xff\n", &[b'['; 200_000]] {
             let input = [&bytes, end].concat();

@@ -1,17 +1,18 @@
-//! Staging for one job: a server on its first node, a mount on each node, and the application.
+//! Staging for one job: servers on its first nodes, a mount on each node, and the application.
 //!
 //! # Model
 //! ```text
 //!   launcher --starts--> a task for each rank --starts--> program, with CLEARWAY_STAGE
 //!                        first task of a node --starts--> the node's mount (a process)
-//!                        rank 0: server, and coordinator of all tasks (its own included)
+//!                        first task of the first nodes: a server of the node's log
+//!                        rank 0: coordinator of all tasks (its own included)
 //!
-//!   coordinator --TaskRequest--> task     mount, run, unmount, leave
-//!   coordinator <--TaskReport--- task     mounted, ended, unmounted
+//!   coordinator --TaskRequest--> task     serve, mount, run, unmount, drain, leave
+//!   coordinator <--TaskReport--- task     serving, mounted, ended, unmounted, drained
 //! ```
 //! Tasks find each other as the ranks of a run do (`run::job`), over connections that last as long
-//! as the job. When all mounts are gone, the server has everything, and the coordinator waits for the
-//! drain. The key of server and mounts is the secret that the ranks agreed on.
+//! as the job. When all mounts are gone, the servers have everything, and the coordinator waits for
+//! their drains. The key of servers and mounts is the secret that the ranks agreed on.
 //!
 //! # Invariants
 //! I1. No mount and no program outlives its task: a mount ends with its standard input; the process
@@ -22,28 +23,28 @@
 mod coordinator;
 mod message;
 mod node_mount;
+mod node_server;
 mod program;
 mod task;
 
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use clearway_fs::mount::Reporter;
-use clearway_runtime::launch::{LauncherUse, ProgramShare, escaped};
+use clearway_runtime::launch::{LauncherUse, ProgramShare};
 
 use super::log_flags::LogFlags;
-use super::service::{AcceptedClients, Service};
 use super::yield_flags::YieldFlags;
+use crate::run::exit::UsageError;
 use crate::run::exit::{Exit, exit_of};
 use crate::run::job::{CoordinatedJob, Follower, JobRole, JobSpec, join_or_start};
 use coordinator::{TaskCoordinator, TaskPlace};
+use node_server::NodeServer;
 use task::Task;
 
 pub(crate) use node_mount::{NodeMountFlags, serve as serve_mount};
@@ -55,13 +56,17 @@ const DIRECTORY_VARIABLE: &str = "CLEARWAY_STAGE";
 /// Flags of `clearway stage job`.
 #[derive(Debug, Args)]
 pub(crate) struct StageJobFlags {
-    /// Keep the log in this directory of the first node. If it is missing or empty, the command
-    /// makes a log there.
+    /// Keep the log of a server in this directory of its node. If it is missing or empty, the
+    /// command makes a log there.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Drain the log into this existing directory of the first node.
+    /// Drain the logs into this existing directory, which the nodes of all servers reach.
     #[arg(long, value_name = "DIR")]
     backing: PathBuf,
+    /// Serve on the first N nodes: each name at the top of the mount is on one of the servers
+    /// [default: 1].
+    #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
+    servers: u32,
     /// Mount on this existing directory of each node [default: a new directory in $TMPDIR or /tmp].
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
@@ -92,8 +97,8 @@ enum DrainPolicy {
 /// What a task knows of its job.
 struct TaskSpec<'a> {
     flags: &'a StageJobFlags,
-    /// The host of the server, as this task reaches it.
-    server: Ipv4Addr,
+    /// The host of the coordinator, as this task reaches it.
+    coordinator_host: Ipv4Addr,
     /// The coordinator's name in messages.
     coordinator: String,
     secret: String,
@@ -121,13 +126,14 @@ pub(crate) fn run(flags: &StageJobFlags) -> Result<Exit> {
 /// Runs a task that another process coordinates; returns the status of its program.
 fn follow(flags: &StageJobFlags, follower: Follower) -> Result<i32> {
     let (connection, secret) = follower.connection()?;
-    let server = match connection.peer_addr().context("the coordinator has no address")? {
+    let coordinator_host = match connection.peer_addr().context("the coordinator has no address")? {
         SocketAddr::V4(there) => *there.ip(),
         SocketAddr::V6(_) => return Err(anyhow!("the coordinator has no IPv4 address")),
     };
     let secret = String::from_utf8(secret).context("the secret of the job is no text")?;
     let coordinator = follower.coordinator().to_owned();
-    let spec = TaskSpec { flags, server, coordinator, secret, share: follower.program_share() };
+    let share = follower.program_share();
+    let spec = TaskSpec { flags, coordinator_host, coordinator, secret, share };
     let input = connection.try_clone().context("cannot duplicate a connection")?;
     let status = Task::new(spec, (Box::new(input), Box::new(connection)))?.run()?;
     follower.leave()?;
@@ -147,7 +153,7 @@ fn coordinate(flags: &StageJobFlags, job: CoordinatedJob) -> Result<i32> {
     }
 }
 
-/// Serves the log to all tasks until they have ended; returns the status of the own program, and
+/// Serves the logs to all tasks until they have ended; returns the status of the own program, and
 /// how the job ended.
 fn serve_tasks(
     flags: &StageJobFlags,
@@ -155,44 +161,50 @@ fn serve_tasks(
 ) -> Result<(i32, Result<(), coordinator::JobFailure>)> {
     let secret = job.secret()?;
     let hosts = job.hosts();
+    if flags.servers as usize > hosts.len() {
+        let sentence = format!(
+            "--servers {} is more than the nodes of the job, of which there are {}; start tasks on more nodes, or use fewer servers",
+            flags.servers,
+            hosts.len()
+        );
+        return Err(UsageError::new(sentence).into());
+    }
     let address = if hosts.len() == 1 { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
-    let reporter: Reporter =
-        Arc::new(|sentence: &str| eprintln!("clearway: {}", escaped(sentence)));
-    let options = flags.log.options(&flags.data, &flags.backing);
-    let hosts_of_job = AcceptedClients::hosts(secret.clone().into_bytes())?;
-    let pace = flags.yields.pace()?;
-    let listen = SocketAddrV4::new(address, 0);
-    let service = Service::open(listen, hosts_of_job, &options, pace, &reporter)?;
+    // Before any other task is asked for anything: most faults of flags show here.
+    let server = NodeServer::open(flags, &secret, address)?;
+    let port = server.port();
     let (own, other) = UnixStream::pair().context("cannot connect to the own task")?;
     let copy = |stream: &UnixStream| stream.try_clone().context("cannot duplicate a connection");
     let spec = TaskSpec {
         flags,
-        server: Ipv4Addr::LOCALHOST,
+        coordinator_host: Ipv4Addr::LOCALHOST,
         coordinator: "the first task".to_owned(),
         secret,
         share: job.program_share(),
     };
-    let task = Task::new(spec, (Box::new(copy(&own)?), Box::new(own)))?;
+    let task = Task::new(spec, (Box::new(copy(&own)?), Box::new(own)))?.with_server(server);
     job.interrupt().check()?;
-    let mut coordinator = TaskCoordinator::default();
-    let place = |rank: u32| {
+    let mut coordinator = TaskCoordinator::new(port, flags.servers as usize);
+    let place = |rank: u32, address| {
         let host = hosts.iter().position(|ranks| ranks.iter().any(|one| one.0 == rank));
         let host = host.context("a rank without a host")?;
         let name = job.host(clearway_proto::base::Rank(rank)).to_owned();
-        Ok::<_, anyhow::Error>(TaskPlace { rank, host, name })
+        Ok::<_, anyhow::Error>(TaskPlace { rank, host, name, address })
     };
-    coordinator.add(place(0)?, (Box::new(copy(&other)?), Box::new(other)));
+    coordinator.add(place(0, None)?, (Box::new(copy(&other)?), Box::new(other)));
     for joined in job.accept_ranks()? {
         let input: TcpStream =
             joined.connection.try_clone().context("cannot duplicate a connection")?;
-        coordinator.add(place(joined.rank.0)?, (Box::new(input), Box::new(joined.connection)));
+        let address = match joined.connection.peer_addr().context("a task has no address")? {
+            SocketAddr::V4(there) => Some(*there.ip()),
+            SocketAddr::V6(_) => return Err(anyhow!("a task has no IPv4 address")),
+        };
+        coordinator
+            .add(place(joined.rank.0, address)?, (Box::new(input), Box::new(joined.connection)));
     }
-    let log = flags.data.clone();
     let policy = if flags.no_drain { DrainPolicy::Leave } else { DrainPolicy::Wait };
     let thread = thread::Builder::new().name("coordinator".to_owned());
-    let thread = thread
-        .spawn(move || coordinator.run(service, &log, policy))
-        .context("cannot start a thread")?;
+    let thread = thread.spawn(move || coordinator.run(policy)).context("cannot start a thread")?;
     // Programs end with the thread that starts them, so this one is the task.
     let status = task.run();
     let ended = thread.join().map_err(|_| anyhow!("the thread of the coordinator panicked"))?;

@@ -33,6 +33,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::super::service::{MountConnector, MountProof, ServerAddress};
 use super::TaskSpec;
+use super::message::JobServer;
 use crate::run::exit::Exit;
 use crate::run::rank_process::SECRET_VARIABLE;
 
@@ -45,9 +46,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Flags of the process of a mount.
 #[derive(Debug, Args)]
 pub(crate) struct NodeMountFlags {
-    /// Mount this server.
-    #[arg(long, value_name = "ADDR:PORT")]
-    server: SocketAddrV4,
+    /// Mount these servers.
+    #[arg(long = "server", value_name = "ADDR:PORT", required = true)]
+    servers: Vec<SocketAddrV4>,
     /// Set the bytes of writes that may wait for the server.
     #[arg(long)]
     memory: Bytes,
@@ -115,18 +116,20 @@ fn open(flags: &NodeMountFlags) -> Result<RemoteMounted> {
     let secret = std::env::var(SECRET_VARIABLE).context("the task gave no key")?.into_bytes();
     let reporter: Reporter =
         Arc::new(|sentence: &str| eprintln!("clearway: {}", escaped(sentence)));
-    let server = ServerAddress::from(flags.server);
     let options = RemoteMountOptions {
         tree: String::new(),
         directory: flags.directory.clone(),
         memory: flags.memory.0,
-        // The server ends with the job.
+        // The servers end with the job.
         timeout: None,
     };
-    let name = server.to_string();
-    let connector =
-        Box::new(MountConnector::new(server, MountProof::Key(secret), RemoteTransport::Udp));
-    Ok(RemoteMounted::open(&options, vec![RemoteServer { name, connector }], &reporter)?)
+    let servers = flags.servers.iter().map(|address| {
+        let (server, proof) = (ServerAddress::from(*address), MountProof::Key(secret.clone()));
+        let name = server.to_string();
+        let connector = Box::new(MountConnector::new(server, proof, RemoteTransport::Udp));
+        RemoteServer { name, connector }
+    });
+    Ok(RemoteMounted::open(&options, servers.collect(), &reporter)?)
 }
 
 /// Unmounts; detaches the mount if it stays busy.
@@ -154,30 +157,38 @@ pub(super) struct NodeMount {
 }
 
 impl NodeMount {
-    /// Mounts the server of `spec` at `port`.
+    /// Mounts `servers` of the job of `spec`.
     ///
     /// # Errors
-    /// One sentence: it cannot be mounted.
-    pub(super) fn open(spec: &TaskSpec<'_>, port: u16) -> Result<Self> {
+    /// One sentence: they cannot be mounted.
+    pub(super) fn open(spec: &TaskSpec<'_>, servers: &[JobServer]) -> Result<Self> {
         let directory = match &spec.flags.mount {
             Some(directory) => std::path::absolute(directory)
                 .with_context(|| format!("no directory {}", directory.display()))?,
             None => temporary_directory()?,
         };
         let is_temporary = spec.flags.mount.is_none();
-        let opened = Self::start(spec, port, &directory, is_temporary);
+        let opened = Self::start(spec, servers, &directory, is_temporary);
         if opened.is_err() {
             remove(&directory, is_temporary);
         }
         opened
     }
 
-    fn start(spec: &TaskSpec<'_>, port: u16, directory: &Path, is_temporary: bool) -> Result<Self> {
+    fn start(
+        spec: &TaskSpec<'_>,
+        servers: &[JobServer],
+        directory: &Path,
+        is_temporary: bool,
+    ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
-        let server = SocketAddrV4::new(spec.server, port).to_string();
         let memory = format!("{}B", spec.flags.log.memory.0);
-        command.args(["stage", "job-mount", "--server", &server, "--memory", &memory]);
+        command.args(["stage", "job-mount", "--memory", &memory]);
+        for JobServer { host, port } in servers {
+            let address = SocketAddrV4::new(host.unwrap_or(spec.coordinator_host), *port);
+            command.args(["--server", &address.to_string()]);
+        }
         command.args(is_temporary.then_some("--temporary")).arg(directory);
         command.env(SECRET_VARIABLE, &spec.secret);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);

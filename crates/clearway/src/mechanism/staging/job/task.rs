@@ -1,9 +1,10 @@
 //! A task of a job: handles requests of the coordinator, and runs the program. The first task of a
-//! node also has the node's mount.
+//! node also has the node's mount, and perhaps a server.
 //!
 //! # Model
 //! One thread acts on events; other threads deliver them: requests, signals, and ends of processes.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -16,8 +17,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use signal_hook::consts::{SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-use super::message::{TaskConnection, TaskReport, TaskRequest, receive, send};
+use super::message::{JobServer, TaskConnection, TaskReport, TaskRequest, receive, send};
 use super::node_mount::NodeMount;
+use super::node_server::{NodeServer, wait_for_store};
 use super::program::{PASSED_ON, RunningProgram, end_with, shell_status};
 use super::{ORPHAN_GRACE, TaskSpec};
 use crate::run::exit::Exit;
@@ -32,6 +34,8 @@ enum TaskEvent {
     Signalled(i32),
     ProgramEnded,
     MountEnded,
+    /// The store has everything of the log, or why not.
+    Drained(Result<()>),
 }
 
 /// A task.
@@ -40,6 +44,7 @@ pub(super) struct Task<'a> {
     output: Box<dyn std::io::Write + Send>,
     sender: Sender<TaskEvent>,
     events: Receiver<TaskEvent>,
+    server: Option<NodeServer>,
     mount: Option<NodeMount>,
     program: Option<RunningProgram>,
     /// Signals that came before the program began; none once it has.
@@ -71,6 +76,7 @@ impl<'a> Task<'a> {
             output,
             sender,
             events,
+            server: None,
             mount: None,
             program: None,
             early: Some(Vec::new()),
@@ -78,6 +84,12 @@ impl<'a> Task<'a> {
             is_stopping: false,
             status: 0,
         })
+    }
+
+    /// Returns the task with a server that is open already.
+    pub(super) fn with_server(mut self, server: NodeServer) -> Self {
+        self.server = Some(server);
+        self
     }
 
     /// Handles requests until the job is over; returns the status of the program. The
@@ -94,13 +106,15 @@ impl<'a> Task<'a> {
                 Some(TaskEvent::Requested(None)) => {
                     self.abandon();
                     return Err(anyhow!(
-                        "{}, which serves the staged files, is gone",
+                        "{}, which coordinates the job, is gone",
                         self.spec.coordinator
                     ));
                 }
                 Some(TaskEvent::Signalled(signal)) => self.pass_on(signal),
                 Some(TaskEvent::ProgramEnded) => self.end_program(),
                 Some(TaskEvent::MountEnded) => self.mount_ended(),
+                Some(TaskEvent::Drained(Ok(()))) => self.report(&TaskReport::Drained),
+                Some(TaskEvent::Drained(Err(why))) => self.fail(&why),
             }
         }
     }
@@ -127,13 +141,19 @@ impl<'a> Task<'a> {
 
     fn handle_request(&mut self, request: TaskRequest) {
         let outcome = match request {
-            TaskRequest::Mount { port } => self.open_mount(port),
+            TaskRequest::Serve => self.open_server(),
+            TaskRequest::Mount { servers } => self.open_mount(&servers),
             TaskRequest::Run { directory } => self.start(&directory),
             TaskRequest::EndProgram => {
                 self.end_soon();
                 Ok(())
             }
             TaskRequest::Unmount => self.close_mount(),
+            TaskRequest::Drain => {
+                self.drain();
+                Ok(())
+            }
+            TaskRequest::CloseServer => self.close_server(),
             TaskRequest::Abort => {
                 self.stop();
                 Ok(())
@@ -145,8 +165,34 @@ impl<'a> Task<'a> {
         }
     }
 
-    fn open_mount(&mut self, port: u16) -> Result<()> {
-        let mount = NodeMount::open(&self.spec, port)?;
+    fn open_server(&mut self) -> Result<()> {
+        let server = NodeServer::open(self.spec.flags, &self.spec.secret, Ipv4Addr::UNSPECIFIED)?;
+        self.report(&TaskReport::Serving { port: server.port() });
+        self.server = Some(server);
+        Ok(())
+    }
+
+    /// Waits for the drain of the log elsewhere: signals and requests come meanwhile.
+    fn drain(&self) {
+        let sender = self.sender.clone();
+        let log = self.server.as_ref().map(|server| server.log().to_owned());
+        thread::spawn(move || {
+            let drained = log.map_or(Ok(()), |log| wait_for_store(&log));
+            let drained = drained.context("not everything is in the backing directory");
+            sender.send(TaskEvent::Drained(drained))
+        });
+    }
+
+    fn close_server(&mut self) -> Result<()> {
+        if let Some(server) = self.server.take() {
+            server.close()?;
+        }
+        self.report(&TaskReport::ServerClosed);
+        Ok(())
+    }
+
+    fn open_mount(&mut self, servers: &[JobServer]) -> Result<()> {
+        let mount = NodeMount::open(&self.spec, servers)?;
         self.watch(mount.id(), || TaskEvent::MountEnded)?;
         let directory = mount.directory.clone();
         self.mount = Some(mount);
