@@ -13,8 +13,9 @@
 //! without sleeping, each on a processor; staging shares these and has the lowest priority.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,6 @@ use super::hosts::Hosts;
 use super::mpi::MPICH;
 use super::pair::value_of;
 use super::served::ServedMounts;
-use super::shm::stdout_text;
 use super::{build_program, load, parse_with_program, spread};
 
 const PING: &str = include_str!("ping_peer.c");
@@ -191,8 +191,19 @@ fn p99(lab: &Hosts, agent: &Path, ping: &Path) -> Result<f64> {
     // Else shared memory is found, whose names are those of the whole machine.
     command.args(["-genv", "UCX_TLS", "tcp", "-genv", "MPIR_CVAR_NOLOCAL", "1"]);
     command.arg(ping).arg(PINGS_S).stdin(Stdio::null());
-    let text = stdout_text(command.output().context(MPICH.launcher)?)?;
-    value_of(&text, "p99_us").with_context(|| format!("the MPI program said {text:?}"))
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut job = command.spawn().context(MPICH.launcher)?;
+    let mut text = String::new();
+    if let Some(output) = job.stdout.take() {
+        BufReader::new(output).read_line(&mut text)?;
+    }
+    // MPI_Finalize of this library sometimes does not return over TCP: one rank waits for the other, which
+    // has left the progress loop. Everything is measured then.
+    Command::new("kill").arg(job.id().to_string()).status().context("kill")?;
+    let rest = job.wait_with_output()?;
+    value_of(&text, "p99_us").with_context(|| {
+        format!("the MPI program said {text:?}, {}", String::from_utf8_lossy(&rest.stderr))
+    })
 }
 
 /// Returns the bytes that h0 has received.

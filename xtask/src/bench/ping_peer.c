@@ -42,6 +42,7 @@ int main(int argc, char **argv) {
         qsort(took, count, sizeof *took, ascending);
         if (count > 0)
             printf("p50_us %.2f p99_us %.2f pings %d\n", took[count / 2] * 1e6, took[(long)count * 99 / 100] * 1e6, count);
+        fflush(stdout);
     }
     MPI_Finalize();
     return 0;
