@@ -4,14 +4,14 @@
 //! Each write has a *loan* of pages, filled by the thread that took the request. It is *lent* to the
 //! log under an offset that no other loan ever had, until it is durable; readers share it. Pages of
 //! loans that nobody has any more are used again, by size, so that a stream of writes takes no new
-//! memory from the system.
+//! memory from the system. They are kept while all pages together are no more than a bound.
 //!
 //! # Invariants
 //! I1. Lent pages are never written to.
 //! I2. A span that is not inside one lent loan is refused.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use clearway_proto::wire::regions::Pages;
 use clearway_proto::wire::{AtomicKind, ForeignMemory, HeldBytes, RefusalReason};
@@ -53,12 +53,36 @@ impl Drop for Loan {
     }
 }
 
-/// Pages that nobody has.
+/// All pages of an arena: those in loans, and those that nobody has.
 #[derive(Debug)]
 struct PagePool {
-    kept: [Mutex<Vec<Pages>>; SIZES],
-    /// Bytes of pages that are kept of each size, at most.
+    kept: Mutex<KeptPages>,
+    /// Bytes up to which pages are kept; loans may have more.
     bytes_max: usize,
+}
+
+/// Pages that nobody has, by size.
+#[derive(Debug, Default)]
+struct KeptPages {
+    of_size: [Vec<Pages>; SIZES],
+    /// Bytes of all pages, those in loans included.
+    total: usize,
+}
+
+impl KeptPages {
+    /// Takes out pages until all are at most `bytes_max` bytes, the largest first.
+    fn take_surplus(&mut self, bytes_max: usize) -> Vec<Pages> {
+        let mut surplus = Vec::new();
+        for kept in self.of_size.iter_mut().rev() {
+            while self.total > bytes_max
+                && let Some(pages) = kept.pop()
+            {
+                self.total -= pages.as_ref().len();
+                surplus.push(pages);
+            }
+        }
+        surplus
+    }
 }
 
 /// Returns the place of the smallest size for `length` bytes.
@@ -68,19 +92,39 @@ fn size_index(length: usize) -> usize {
 }
 
 impl PagePool {
+    fn kept(&self) -> MutexGuard<'_, KeptPages> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn take(&self, length: usize) -> Option<Pages> {
         let index = size_index(length);
-        let kept = self.kept[index].lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.or_else(|| Pages::new((Pages::ALIGNMENT << index).max(length)))
+        let length = (Pages::ALIGNMENT << index).max(length);
+        let mut kept = self.kept();
+        if length == Pages::ALIGNMENT << index
+            && let Some(pages) = kept.of_size[index].pop()
+        {
+            return Some(pages);
+        }
+        kept.total += length;
+        let surplus = kept.take_surplus(self.bytes_max);
+        drop(kept);
+        // Without the lock: the system takes them back.
+        drop(surplus);
+        let made = Pages::new(length);
+        if made.is_none() {
+            self.kept().total -= length;
+        }
+        made
     }
 
     fn put(&self, pages: Pages) {
         let length = pages.as_ref().len();
         let index = size_index(length);
-        let mut kept = self.kept[index].lock().unwrap_or_else(PoisonError::into_inner);
-        if length == Pages::ALIGNMENT << index && (kept.len() + 1) * length <= self.bytes_max {
-            kept.push(pages);
+        let mut kept = self.kept();
+        if length == Pages::ALIGNMENT << index && kept.total <= self.bytes_max {
+            return kept.of_size[index].push(pages);
         }
+        kept.total -= length;
     }
 }
 
@@ -92,10 +136,10 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Creates an arena that keeps up to `bytes_max` bytes of pages of each size for later writes.
+    /// Creates an arena that keeps pages for later writes while all of its pages, those of loans
+    /// included, have at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
-        let kept = std::array::from_fn(|_| Mutex::default());
-        let pool = Arc::new(PagePool { kept, bytes_max });
+        let pool = Arc::new(PagePool { kept: Mutex::default(), bytes_max });
         Self { lent: RwLock::default(), pool }
     }
 
@@ -208,5 +252,25 @@ mod tests {
         drop(reader);
         let again = arena.fill(&[9; 70_000]).expect("memory");
         assert_eq!((again.bytes().as_ptr(), again.bytes().len()), (place, 70_000));
+    }
+
+    #[test]
+    fn fill__pages_of_all_sizes_together_are_bounded() {
+        let arena = Arena::new(1 << 20);
+        let total = || arena.pool.kept().total;
+        // A loan that is larger than the bound is possible, and is not kept.
+        drop(arena.fill(&vec![1; 3 << 20]).expect("memory"));
+        assert_eq!(total(), 0);
+        for length in [1 << 20, 512 << 10, 256 << 10, 4096] {
+            let loans: Vec<_> =
+                (0..3).map(|_| arena.fill(&vec![1; length]).expect("memory")).collect();
+            assert!(total() >= 3 * length);
+            drop(loans);
+            assert!(total() <= 1 << 20, "{length}");
+        }
+        let small = arena.fill(&[1; 4096]).expect("memory");
+        let place = small.bytes().as_ptr();
+        drop(small);
+        assert_eq!(arena.fill(&[1; 4096]).expect("memory").bytes().as_ptr(), place);
     }
 }

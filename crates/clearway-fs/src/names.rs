@@ -213,6 +213,7 @@ impl Core {
         maker: Maker,
     ) -> Result<Attributes, Held> {
         place.check_new()?;
+        self.check_inode_share(maker.uid)?;
         let parent = self.tree().inode(place.parent).ok_or(Errno::NOENT)?;
         let (mut gid, mut mode) = (maker.gid, maker.mode);
         if parent.mode & SET_GROUP != 0 {

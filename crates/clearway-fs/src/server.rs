@@ -416,7 +416,7 @@ fn roots(found: &[FoundPath]) -> Vec<InodeId> {
 /// Returns what each user has in the log.
 fn users_of(tree: &Tree) -> Vec<UserStatus> {
     let owners = tree.log_usage().owners();
-    owners.map(|(uid, bytes)| UserStatus { uid, log_bytes: bytes.0 }).collect()
+    owners.map(|(uid, log_bytes)| UserStatus { uid, log_bytes }).collect()
 }
 
 const fn state_of(condition: DrainCondition) -> DrainState {

@@ -427,10 +427,22 @@ impl Core {
         if shares.allow(&space, self.tree().log_usage(), write) {
             return Ok(());
         }
-        let taken = self.tree().log_usage().bytes_by(uid);
-        let left_out = self.query_drain(|drain, _| drain.left_out().bytes_by(uid));
+        let taken = self.tree().log_usage().amount_by(uid);
+        let left_out = self.query_drain(|drain, _| drain.left_out().amount_by(uid));
         let waits = self.may_get_space() && left_out.is_some_and(|left_out| left_out < taken);
         Err(if waits { Held::Lacks(Shortage::Share) } else { Held::Errno(Errno::DQUOT) })
+    }
+
+    /// Checks that a user may make an inode more.
+    pub(crate) fn check_inode_share(&mut self, uid: u32) -> Result<(), Held> {
+        let is_shared = self.shares.is_some();
+        let tree = self.tree();
+        let inodes_max = u64::from(tree.inodes_max());
+        if !is_shared || LogShares::allow_inode(inodes_max, tree.inode_usage(), uid) {
+            return Ok(());
+        }
+        // No drain frees an inode: waiting would not help.
+        Err(Held::Errno(Errno::DQUOT))
     }
 
     /// Returns the body that holds the byte at `offset`.

@@ -239,6 +239,23 @@ fn write__a_user_who_fills_the_log_leaves_space_for_another() {
 }
 
 #[test]
+fn make__a_user_who_takes_all_inodes_leaves_some_for_another() {
+    let directory = TestDirectory::new();
+    let trial = Trial::open(directory.path());
+    trial.engine.look(|core| core.shares = Some(LogShares::default()));
+    let make = |uid: u32, number: u32| {
+        let place = place(InodeId::ROOT, &format!("{uid}-{number}"));
+        trial.change(move |core| core.make(&place, NodeKind::File, Maker { uid, ..MAKER }))
+    };
+    let refused = |uid| (0..).find_map(|number| Some((number, make(uid, number).err()?)));
+    let (alice, why) = refused(1).expect("refused");
+    assert_eq!((alice, why), (SIZES.inodes * 7 / 8 - 1, Errno::DQUOT), "and the root directory");
+    let (bob, why) = refused(2).expect("refused");
+    assert!(bob > 50, "{bob} of the reserve");
+    assert!(why == Errno::DQUOT || why == Errno::NOSPC, "{why}");
+}
+
+#[test]
 fn forget__an_unlinked_file_goes_when_the_kernel_lets_go_of_it() {
     let directory = TestDirectory::new();
     let trial = Trial::open(directory.path());

@@ -81,6 +81,11 @@ impl SessionFiles {
         files.contains_key(&(inode, true)) || !for_writing && files.contains_key(&(inode, false))
     }
 
+    /// Returns whether none is open.
+    pub(super) fn is_empty(&self) -> bool {
+        self.open_files().is_empty()
+    }
+
     /// Closes all of them.
     fn close_all(&self, core: &mut Core) {
         for ((inode, _), handles) in std::mem::take(&mut *self.open_files()) {

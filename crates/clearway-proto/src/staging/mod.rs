@@ -96,7 +96,7 @@ pub use store::{
 };
 pub use tree::{
     AttributeSet, BodyId, ByteSource, DroppedBytes, EntryName, FileContent, Inode, InodeKind,
-    LogUsage, MovingDirectory, NameLag, NodeKind, SetMember, SpecialKind, SpecialNode, StoreBase,
+    MovingDirectory, NameLag, NodeKind, OwnerUsage, SetMember, SpecialKind, SpecialNode, StoreBase,
     StorePath, Tree, TreeChange, TreeError, TreePlace,
 };
 

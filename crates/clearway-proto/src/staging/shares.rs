@@ -1,20 +1,21 @@
-//! How users share the space of a log.
+//! How users share the space and the inodes of a log.
 //!
 //! # Model
 //! An eighth of the segments is a reserve. Outside it every user writes as much as there is space.
 //! Into the reserve a user writes only while its files take less than its part: the log, divided
 //! by the users with bytes in it and one more. So a user who fills the log leaves space for those
-//! who have little there, and what the drain frees goes to them first.
+//! who have little there, and what the drain frees goes to them first. Inodes are shared by the same
+//! rule.
 //!
 //! # Invariants
-//! I1. A user with nothing in the log is refused only when the log has no space at all.
+//! I1. A user with nothing in the log is refused only when the log has no space, or no inode, at all.
 
 use super::commit::RESERVED;
 use super::log::LogSpace;
-use super::tree::LogUsage;
+use super::tree::OwnerUsage;
 use crate::base::Bytes;
 
-/// Part of the segments that is the reserve.
+/// Part of the segments, and of the inodes, that is the reserve.
 const RESERVE_PART: u64 = 8;
 
 /// Limits of each user of a log.
@@ -37,8 +38,8 @@ pub struct UserWrite {
 
 impl LogShares {
     /// Returns whether a write keeps to the user's share; the log itself may have no space for it.
-    pub fn allow(&self, space: &LogSpace, usage: &LogUsage, write: UserWrite) -> bool {
-        let taken = usage.bytes_by(write.uid).0;
+    pub fn allow(&self, space: &LogSpace, usage: &OwnerUsage, write: UserWrite) -> bool {
+        let taken = usage.amount_by(write.uid);
         let would_take = taken.saturating_add(write.length);
         if self.quota.is_some_and(|quota| would_take > quota.0) {
             return false;
@@ -51,6 +52,15 @@ impl LogShares {
         }
         let owners = usage.owner_count() as u64 + u64::from(taken == 0);
         would_take <= space.total.0 / (owners + 1)
+    }
+
+    /// Returns whether a user may make an inode, of which there may be `inodes_max`; the log itself may
+    /// have none left.
+    pub fn allow_inode(inodes_max: u64, usage: &OwnerUsage, uid: u32) -> bool {
+        let free = inodes_max.saturating_sub(usage.owners().map(|(_, inodes)| inodes).sum());
+        let taken = usage.amount_by(uid);
+        let owners = usage.owner_count() as u64 + u64::from(taken == 0);
+        free > (inodes_max / RESERVE_PART).max(1) || taken < inodes_max / (owners + 1)
     }
 }
 
@@ -73,7 +83,7 @@ mod tests {
     }
 
     fn allows(shares: LogShares, free: u64, usage: &[(u32, u64)], uid: u32) -> bool {
-        let usage = LogUsage::from_owners(usage.iter().map(|(uid, mib)| (*uid, mib * MIB)));
+        let usage = OwnerUsage::from_owners(usage.iter().map(|(uid, mib)| (*uid, mib * MIB)));
         let write = UserWrite { uid, length: MIB, unplaced: 0 };
         shares.allow(&space(free), &usage, write)
     }
@@ -98,10 +108,24 @@ mod tests {
 
     #[test]
     fn allow__what_has_no_place_yet_counts_as_taken() {
-        let (space, usage) = (space(200), LogUsage::from_owners([(7, 800 * MIB)]));
+        let (space, usage) = (space(200), OwnerUsage::from_owners([(7, 800 * MIB)]));
         let write = |unplaced| UserWrite { uid: 7, length: MIB, unplaced };
         assert!(LogShares::default().allow(&space, &usage, write(55 * MIB)));
         assert!(!LogShares::default().allow(&space, &usage, write(56 * MIB)));
+    }
+
+    #[test]
+    fn allow_inode__a_user_alone_fills_all_but_the_reserve_which_others_have() {
+        let allows = |usage: &[(u32, u64)], uid| {
+            LogShares::allow_inode(800, &OwnerUsage::from_owners(usage.iter().copied()), uid)
+        };
+        assert!(allows(&[(0, 1), (7, 698)], 7));
+        assert!(!allows(&[(0, 1), (7, 699)], 7), "a hundred are the reserve");
+        assert!(allows(&[(0, 1), (7, 699)], 8), "a user with nothing there");
+        assert!(allows(&[(0, 1), (7, 500), (8, 199)], 8), "less than a quarter");
+        assert!(!allows(&[(0, 1), (7, 500), (8, 200)], 8));
+        let usage: alloc::vec::Vec<_> = (0..800).map(|uid| (uid, 1)).collect();
+        assert!(!allows(&usage, 7));
     }
 
     #[test]

@@ -29,7 +29,7 @@ use super::group::LogPlace;
 use super::record::RecordBody;
 use super::state::{BodyCondition, BodyPlace, LogState};
 use super::tree::{
-    BodyId, EntryName, Extent, FileContent, Inode, InodeKind, LogUsage, MovingDirectory, NameLag,
+    BodyId, EntryName, Extent, FileContent, Inode, InodeKind, MovingDirectory, NameLag, OwnerUsage,
     SetMember, SpecialKind, SpecialNode, StoreLag, Tree, TreePlace,
 };
 use super::{BLOCK, BODY_MAX, ClientId, Epoch, GroupNumber, InodeId, LogId, WallNs};
@@ -276,8 +276,9 @@ fn read_state(rest: &mut ByteReader<'_>, inodes_max: u32) -> Option<LogState> {
     let highest = inodes.last_key_value().map_or(0, |(id, _): (&InodeId, _)| id.0);
     let places = places_of(&inodes);
     let lag = read_lag(rest)?;
-    let usage = LogUsage::count(&inodes);
-    let tree = Tree { inodes, next_inode, inodes_max, places, lag, usage };
+    let usage = OwnerUsage::of_bytes(&inodes);
+    let inode_usage = OwnerUsage::of_inodes(&inodes);
+    let tree = Tree { inodes, next_inode, inodes_max, places, lag, usage, inode_usage };
     let moving = BTreeMap::new();
     let mut state = LogState { tree, bodies, moving, clients, retired, time };
     (highest < next_inode.0 && count_live(&mut state)).then_some(state)

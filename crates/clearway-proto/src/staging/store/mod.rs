@@ -58,7 +58,7 @@ pub use self::due::DueFile;
 use self::fresh::FreshFiles;
 use self::scan::LagScan;
 use super::drain::{DrainEnd, DrainJob, DrainLimits, DrainOrder, DrainTarget};
-use super::tree::{BodyId, FileContent, LogUsage, Tree, TreePlace};
+use super::tree::{BodyId, FileContent, OwnerUsage, Tree, TreePlace};
 use super::{GroupNumber, InodeId, LogError, LogState, TreeChange, WallNs};
 use crate::base::{Bytes, Class, LocalNs, Nanos};
 use crate::wire::Fault;
@@ -209,7 +209,7 @@ pub struct StoreDrain {
     fresh: FreshFiles,
     /// Files that nobody wants in the store as they are: owner, and bytes in the log.
     left_out: BTreeMap<InodeId, (u32, u64)>,
-    left_out_usage: LogUsage,
+    left_out_usage: OwnerUsage,
     /// Files that somebody writes to.
     open: BTreeSet<InodeId>,
     /// Sets that do not have all their members yet.
@@ -270,7 +270,7 @@ impl StoreDrain {
             queued: BTreeSet::new(),
             fresh: FreshFiles::default(),
             left_out: BTreeMap::new(),
-            left_out_usage: LogUsage::default(),
+            left_out_usage: OwnerUsage::default(),
             open: BTreeSet::new(),
             gathering: BTreeSet::new(),
             ready: VecDeque::new(),
@@ -437,7 +437,7 @@ impl StoreDrain {
 
     /// Returns how much of the log files take that nobody wants in the store, by owner: only their
     /// owners free that.
-    pub const fn left_out(&self) -> &LogUsage {
+    pub const fn left_out(&self) -> &OwnerUsage {
         &self.left_out_usage
     }
 

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::content::MovedBytes;
+use super::usage::log_charge;
 use super::{
     AttributeSet, BodyId, DroppedBytes, EntryName, FileContent, Inode, InodeKind, LINKS_MAX,
     MODE_BITS, MovingDirectory, NodeKind, SIZE_MAX, TARGET_MAX, Tree, TreeChange, TreeError,
@@ -18,10 +19,12 @@ struct ChangeMark {
     group: GroupNumber,
 }
 
-/// Returns the inode whose bytes in the log, or whose owner, a change may change.
+/// Returns the inode that a change may make or remove, or whose bytes in the log or whose owner it may
+/// change.
 const fn counted_inode(change: &TreeChange) -> Option<InodeId> {
     match change {
-        TreeChange::Write { inode, .. }
+        TreeChange::Create { inode, .. }
+        | TreeChange::Write { inode, .. }
         | TreeChange::Truncate { inode, .. }
         | TreeChange::Drained { inode, .. }
         | TreeChange::Attributes { inode, .. }
@@ -44,11 +47,15 @@ impl Tree {
         dropped: &mut Vec<DroppedBytes>,
     ) -> Result<(), TreeError> {
         let counted = counted_inode(change);
-        let charge_of = |tree: &Self| tree.log_charge(counted?);
-        let before = charge_of(self);
+        let charges_of = |tree: &Self| {
+            let inode = counted.and_then(|inode| tree.inode(inode));
+            (inode.and_then(log_charge), inode.map(|inode| (inode.uid, 1)))
+        };
+        let before = charges_of(self);
         let outcome = self.apply_uncounted(change, body, time, dropped);
-        let after = charge_of(self);
-        self.usage.change(before, after);
+        let after = charges_of(self);
+        self.usage.change(before.0, after.0);
+        self.inode_usage.change(before.1, after.1);
         outcome
     }
 

@@ -31,7 +31,7 @@ pub use content::{BodyId, ByteSource, DroppedBytes, FileContent};
 pub use fault::TreeError;
 pub(super) use lag::StoreLag;
 pub use lag::{MovingDirectory, NameLag, SetMember, StoreBase, StorePath, TreePlace};
-pub use usage::LogUsage;
+pub use usage::OwnerUsage;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -389,7 +389,10 @@ pub struct Tree {
     pub(super) places: BTreeMap<InodeId, BTreeSet<TreePlace>>,
     /// What the backing store does not have yet.
     pub(super) lag: StoreLag,
-    pub(super) usage: LogUsage,
+    /// Bytes in the log of each user's files.
+    pub(super) usage: OwnerUsage,
+    /// Inodes of each user.
+    pub(super) inode_usage: OwnerUsage,
 }
 
 impl Tree {
@@ -411,8 +414,9 @@ impl Tree {
         };
         let inodes = BTreeMap::from([(InodeId::ROOT, root)]);
         let next_inode = InodeId(InodeId::ROOT.0 + 1);
-        let (places, lag, usage) = (BTreeMap::new(), StoreLag::default(), LogUsage::default());
-        Self { inodes, next_inode, inodes_max, places, lag, usage }
+        let (places, lag, usage) = (BTreeMap::new(), StoreLag::default(), OwnerUsage::default());
+        let inode_usage = OwnerUsage::of_inodes(&inodes);
+        Self { inodes, next_inode, inodes_max, places, lag, usage, inode_usage }
     }
 
     /// Returns the least number that a new inode can have.
@@ -421,13 +425,23 @@ impl Tree {
     }
 
     /// Returns how much of the log the files of each user take.
-    pub const fn log_usage(&self) -> &LogUsage {
+    pub const fn log_usage(&self) -> &OwnerUsage {
         &self.usage
     }
 
     /// Returns owner and bytes in the log of a file that has some there.
     pub(crate) fn log_charge(&self, inode: InodeId) -> Option<(u32, u64)> {
-        usage::charge(self.inode(inode)?)
+        usage::log_charge(self.inode(inode)?)
+    }
+
+    /// Returns how many inodes each user has.
+    pub const fn inode_usage(&self) -> &OwnerUsage {
+        &self.inode_usage
+    }
+
+    /// Returns how many inodes there may be.
+    pub const fn inodes_max(&self) -> u32 {
+        self.inodes_max
     }
 
     /// Returns how many inodes there are.

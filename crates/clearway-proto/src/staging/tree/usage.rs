@@ -1,42 +1,48 @@
-//! How much of the log each user's files take.
+//! How much of the log each user's files take, and how many inodes each has.
 //!
 //! # Invariants
-//! I1. The usage is a function of the tree: a file counts for its present owner.
+//! I1. The usage is a function of the tree: an inode counts for its present owner.
 
 use alloc::collections::BTreeMap;
 
 use super::{Inode, InodeKind};
-use crate::base::Bytes;
 use crate::staging::InodeId;
 
-/// Bytes of files that lie in the log, by owner.
+/// Bytes of files that lie in the log, or inodes, by owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogUsage(BTreeMap<u32, u64>);
+pub struct OwnerUsage(BTreeMap<u32, u64>);
 
-impl LogUsage {
+impl OwnerUsage {
     /// Creates the usage of these owners.
     pub fn from_owners(owners: impl IntoIterator<Item = (u32, u64)>) -> Self {
-        Self(owners.into_iter().filter(|(_, bytes)| *bytes > 0).collect())
+        Self(owners.into_iter().filter(|(_, amount)| *amount > 0).collect())
     }
 
-    /// Counts the bytes of all `inodes`.
-    pub(crate) fn count(inodes: &BTreeMap<InodeId, Inode>) -> Self {
+    /// Counts the bytes of all `inodes` in the log.
+    pub(crate) fn of_bytes(inodes: &BTreeMap<InodeId, Inode>) -> Self {
         let mut usage = Self::default();
-        inodes.values().for_each(|inode| usage.change(None, charge(inode)));
+        inodes.values().for_each(|inode| usage.change(None, log_charge(inode)));
         usage
     }
 
-    /// Returns the bytes of the files of this owner.
-    pub fn bytes_by(&self, uid: u32) -> Bytes {
-        Bytes(self.0.get(&uid).copied().unwrap_or(0))
+    /// Counts all `inodes`.
+    pub(crate) fn of_inodes(inodes: &BTreeMap<InodeId, Inode>) -> Self {
+        let mut usage = Self::default();
+        inodes.values().for_each(|inode| usage.change(None, Some((inode.uid, 1))));
+        usage
     }
 
-    /// Returns the owners of files with bytes in the log, and these bytes.
-    pub fn owners(&self) -> impl Iterator<Item = (u32, Bytes)> {
-        self.0.iter().map(|(uid, bytes)| (*uid, Bytes(*bytes)))
+    /// Returns what this owner has.
+    pub fn amount_by(&self, uid: u32) -> u64 {
+        self.0.get(&uid).copied().unwrap_or(0)
     }
 
-    /// Returns how many owners have bytes in the log.
+    /// Returns the owners that have something, and how much.
+    pub fn owners(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.0.iter().map(|(uid, amount)| (*uid, *amount))
+    }
+
+    /// Returns how many owners have something.
     pub fn owner_count(&self) -> usize {
         self.0.len()
     }
@@ -46,13 +52,13 @@ impl LogUsage {
         if before == after {
             return;
         }
-        if let Some((uid, bytes)) = after {
-            *self.0.entry(uid).or_insert(0) += bytes;
+        if let Some((uid, amount)) = after {
+            *self.0.entry(uid).or_insert(0) += amount;
         }
-        if let Some((uid, bytes)) = before
+        if let Some((uid, amount)) = before
             && let Some(counted) = self.0.get_mut(&uid)
         {
-            *counted -= bytes;
+            *counted -= amount;
             if *counted == 0 {
                 self.0.remove(&uid);
             }
@@ -61,7 +67,7 @@ impl LogUsage {
 }
 
 /// Returns owner and bytes in the log of a file that has some there.
-pub(super) fn charge(inode: &Inode) -> Option<(u32, u64)> {
+pub(super) fn log_charge(inode: &Inode) -> Option<(u32, u64)> {
     match &inode.kind {
         InodeKind::File(content) if content.logged() > 0 => Some((inode.uid, content.logged())),
         _ => None,

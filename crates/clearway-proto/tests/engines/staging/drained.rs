@@ -14,8 +14,8 @@ use std::rc::Rc;
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, RandomKey, RandomStream, xxh3};
 use clearway_proto::staging::{
     ClientId, CopyPiece, DrainNotice, DrainPolicy, DrainWish, EntryName, FileContent, GroupNumber,
-    InodeId, InodeKind, LogCommand, LogError, LogEvent, LogId, LogOrigin, LogState, LogUsage,
-    NodeKind, StepEnd, StoreBase, StoreDrain, StoreDrainConfig, StoreStep, StoreTask, Tree,
+    InodeId, InodeKind, LogCommand, LogError, LogEvent, LogId, LogOrigin, LogState, NodeKind,
+    OwnerUsage, StepEnd, StoreBase, StoreDrain, StoreDrainConfig, StoreStep, StoreTask, Tree,
     TreeChange, TreeError, WallNs,
 };
 use clearway_proto::wire::{Fault, Span};
@@ -607,7 +607,7 @@ impl DrainedTrial {
             }
         }
         let found = self.drain.left_out();
-        if *found == LogUsage::from_owners(expected.clone()) {
+        if *found == OwnerUsage::from_owners(expected.clone()) {
             return Ok(());
         }
         Err(format!("{found:?} is left out in place of {expected:?}"))

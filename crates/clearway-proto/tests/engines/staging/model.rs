@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use clearway_proto::staging::{
-    ByteSource, InodeId, InodeKind, LogState, LogUsage, NodeKind, SpecialNode, TreeChange,
+    ByteSource, InodeId, InodeKind, LogState, NodeKind, OwnerUsage, SpecialNode, TreeChange,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -269,8 +269,16 @@ impl ModelTree {
             }
         }
         let usage = state.tree().log_usage();
-        if *usage != LogUsage::from_owners(logged) {
+        if *usage != OwnerUsage::from_owners(logged) {
             return Err(format!("users have {usage:?} in the log"));
+        }
+        let mut owned = BTreeMap::new();
+        for (_, inode) in state.tree().inodes() {
+            *owned.entry(inode.uid).or_insert(0) += 1;
+        }
+        let usage = state.tree().inode_usage();
+        if *usage != OwnerUsage::from_owners(owned) {
+            return Err(format!("users have {usage:?} inodes"));
         }
         if names == self.names { Ok(()) } else { Err(format!("names are {names:?}")) }
     }

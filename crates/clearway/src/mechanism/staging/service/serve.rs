@@ -26,6 +26,7 @@ use clearway_runtime::door::{
 };
 use clearway_runtime::keys::JobSecret;
 use clearway_runtime::launch::escaped;
+use clearway_runtime::machine_memory::return_large_blocks;
 use clearway_runtime::munge::{MungeDaemon, SOCKET};
 use clearway_wires::{RankPort, RemoteTransport};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -205,6 +206,7 @@ fn accepted_keys(flags: &ServeFlags) -> Result<Vec<AcceptedKey>> {
 /// # Errors
 /// One sentence: no log, no store, no key, no munge, no port.
 pub(crate) fn serve(flags: &ServeFlags) -> Result<Exit> {
+    return_large_blocks();
     let pace = flags.yields.pace()?;
     let clients = AcceptedClients::from_flags(flags)?;
     let reporter: Reporter = Arc::new(|sentence: &str| {
