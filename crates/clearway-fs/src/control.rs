@@ -315,7 +315,8 @@ pub struct MountStatus {
     pub held: Option<DrainHeld>,
 }
 
-/// The pace that a server sets its mounts.
+/// The pace that a server sets its mounts, as `stage status` shows it: the last
+/// [`YieldReport`](clearway_proto::flow::YieldReport), with the link and the senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaceStatus {
     /// The rate of the link in bits a second.

@@ -58,7 +58,7 @@ const ROUTER_SETTINGS: [(WriteRequirement, KernelSetting); 4] = [
 ];
 
 /// A switch does not show its frames to the rules of IP filters, as a kernel with bridge netfilter
-/// does unless told otherwise: that costs a third of all work on a frame.
+/// does by default: that costs a third of all work on a frame.
 const BRIDGE_SETTINGS: [(WriteRequirement, KernelSetting); 3] = [
     (WriteRequirement::Wanted, ("bridge/bridge-nf-call-iptables", "0")),
     (WriteRequirement::Wanted, ("bridge/bridge-nf-call-ip6tables", "0")),

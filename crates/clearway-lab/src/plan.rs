@@ -1,5 +1,5 @@
-//! Decides every name, number and address of a lab before anything is made; the kernel is only
-//! told, never asked.
+//! Decides every name, number and address of a lab before anything is made; the kernel gets
+//! commands, and is never asked.
 //!
 //! # Model
 //! Nodes are hosts, bridges or routers; links join two ends and have one rate in both directions.

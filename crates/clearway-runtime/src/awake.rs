@@ -105,7 +105,7 @@ fn request() -> Option<File> {
     Some(held)
 }
 
-/// Returns whether the driver of this name lets itself be told how deeply processors may sleep.
+/// Returns whether the driver of this name takes a limit of how deeply processors may sleep.
 fn heeds_requests(driver: &str) -> bool {
     !matches!(driver.trim(), "" | "none")
 }
@@ -128,7 +128,7 @@ impl SpinThreads {
                 let is_settled = pin_to(processor);
                 let may_spin = is_settled.is_ok();
                 let _ = sender.send(is_settled);
-                // Whoever starts the threads waits until the last of them has said it.
+                // The one that starts the threads waits until the last of them has said it.
                 drop(sender);
                 while may_spin && !stop.load(Ordering::Relaxed) {
                     hint::spin_loop();

@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(
             waits.waited,
             Some(all.waited),
-            "of everything until now nothing was told before"
+            "of everything until now nothing was reported before"
         );
         assert_eq!(waits.sample(begin + PERIOD), None);
     }

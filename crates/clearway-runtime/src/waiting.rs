@@ -52,7 +52,7 @@ pub const GLANCE: Nanos = Nanos::from_millis(1);
 const LOOK: Nanos = Nanos::from_millis(10);
 /// Waiting for a processor for more than this share of the time means that others want it.
 const DELAYED_SHARE: u64 = 20;
-/// Extra descriptors that can be told apart.
+/// Extra descriptors that can be distinguished.
 const EXTRA_MAX: usize = 64;
 
 /// How to wait.

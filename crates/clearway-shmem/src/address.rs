@@ -345,7 +345,7 @@ impl Segments {
     /// Sets bytes of this PE's heap to zero.
     pub(crate) fn clear_own_heap(&self, offset: usize, bytes: usize) {
         assert!(bytes <= self.heap.length - offset, "{bytes} bytes at {offset} leave the heap");
-        // SAFETY: inside this PE's heap, which is mapped for good; nobody has been told of the
+        // SAFETY: inside this PE's heap, which is mapped for good; nobody knows of the
         // block yet.
         unsafe { ptr::write_bytes(self.own_heap(offset), 0, bytes) }
     }

@@ -8,9 +8,9 @@
 //! ```text
 //!    p50 = fixed + delay + m ln 2        p99 = fixed + delay + m ln 100
 //! ```
-//! The real host's way down is not told apart from its way up: `delay` stands for both. Where the
-//! fabric file has given cables, switches and processors more than half of the real messages take
-//! in all, the tail begins there and meets p99; p50 then is larger than it was measured.
+//! The real host's way down is not distinguished from its way up: `delay` stands for both. Where
+//! the fabric file has given cables, switches and processors more than half of the real messages
+//! take in all, the tail begins there and meets p99; p50 then is larger than it was measured.
 //!
 //! # Invariants
 //! I1. Cables, rates and queues stay what they were: only the hosts change.

@@ -1,5 +1,5 @@
 //! `cargo xtask bench crowd`: an allreduce of 8 bytes among eight ranks on two processors, over the
-//! shared-memory wire and by Open MPI told to yield, in one run.
+//! shared-memory wire and by Open MPI with the option to yield, in one run.
 //!
 //! # Not here
 //! The measured loops: `crates/clearway-runtime/benches/shm_allreduce.rs`, and `allreduce_peer.c`

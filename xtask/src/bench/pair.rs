@@ -174,7 +174,7 @@ impl LabPair {
         let received = lines.next().transpose()?.unwrap_or_default();
         receiver.wait()?;
         acted?;
-        let seconds = value_of(&sent, "seconds").context("no time was told")?;
+        let seconds = value_of(&sent, "seconds").context("no time was reported")?;
         let processor = value_of(&sent, "processor").zip(value_of(&received, "processor"));
         let processor = processor.map_or(f64::NAN, |(near, far)| near + far);
         Ok(TransferSummary {

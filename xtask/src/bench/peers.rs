@@ -271,7 +271,7 @@ impl PeersContest {
             .into_iter()
             .flatten()
             .find(is)
-            .context("no time was told")?;
+            .context("no time was reported")?;
         figure["value"].as_f64().context("a time that is none")
     }
 
@@ -442,12 +442,13 @@ fn seconds(mut command: Command) -> Result<f64> {
     // Hydra waits for the end of its own input before it ends.
     let output = command.stdin(Stdio::null()).output().context("a launcher")?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    // Hydra's proxies sometimes fail when all is over and told: then the launcher fails as well.
+    // Hydra's proxies sometimes fail when all is over and reported: then the launcher fails as
+    // well.
     match (value_of(&said, "seconds"), value_of(&said, "wrong")) {
         (Some(seconds), Some(0.0)) => Ok(seconds),
         (Some(_), _) => bail!("bytes are wrong: {}", said.trim()),
         (None, _) => bail!(
-            "no time was told: {} {}",
+            "no time was reported: {} {}",
             said.trim(),
             String::from_utf8_lossy(&output.stderr).trim()
         ),

@@ -21,7 +21,7 @@
 enum { BATCHES_MAX = 400, WORDS = 10000, INDICES = 1 << 16, BULK = 1 << 20 };
 
 /*
- * Seconds of a batch; how many shall count, and how many are made at most for each that shall. A batch of a loop over tables has 50 ms, in parts
+ * Seconds of a batch; how many are to count, and how many are made at most for each of them. A batch of a loop over tables has 50 ms, in parts
  * of 2 ms that count or not by themselves.
  */
 static const double SHORT = 2e-4, PART = 2e-3;

@@ -21,7 +21,8 @@ use super::depends;
 use crate::install::contents::{BINARIES, COMPILERS, DOCUMENTS, LIBRARY, LINK_NAMES};
 use crate::install::{link, make_parent, read, write};
 
-/// The only party that all packages of this tree name.
+/// The maintainer of packages whose builder names none: the owner of the repository, with an address
+/// that takes no mail.
 const MAINTAINER: &str = "Clearway maintainers <clearway@users.noreply.github.com>";
 const PACKAGE: &str = "clearway";
 /// The end of names that Open MPI's packages have too.
@@ -198,10 +199,26 @@ clearway: package-name-doesnt-match-sonames libclearway-shmem1
 clearway: link-to-shared-library-in-wrong-package *
 ";
 
+/// Returns the maintainer: what the builder has in DEBFULLNAME and DEBEMAIL (debchange(1)), if both
+/// are there.
+fn maintainer() -> String {
+    let named = ["DEBFULLNAME", "DEBEMAIL"].map(|name| std::env::var(name).ok());
+    maintainer_of(named)
+}
+
+fn maintainer_of(named: [Option<String>; 2]) -> String {
+    let is_line = |text: &String| !text.trim().is_empty() && !text.contains(['\n', '<', '>']);
+    match named.map(|text| text.filter(is_line)) {
+        [Some(name), Some(address)] => format!("{} <{}>", name.trim(), address.trim()),
+        _ => MAINTAINER.to_owned(),
+    }
+}
+
 /// Returns Debian's changelog: one entry, for the rest is in the project's own.
 fn changelog(version: &str, date: &str) -> String {
     format!(
-        "{PACKAGE} ({version}) unstable; urgency=medium\n\n  * Release {version}. CHANGELOG.md.gz lists the changes.\n\n -- {MAINTAINER}  {date}\n"
+        "{PACKAGE} ({version}) unstable; urgency=medium\n\n  * Release {version}. CHANGELOG.md.gz lists the changes.\n\n -- {}  {date}\n",
+        maintainer()
     )
 }
 
@@ -228,7 +245,7 @@ fn copyright(licence: &str, repository: &str) -> Result<String> {
 /// Returns the control file of the package.
 fn control_file(version: &str, architecture: &str, depends: &str, size_kib: u64) -> String {
     format!(
-        "Package: {PACKAGE}\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: {MAINTAINER}\n\
+        "Package: {PACKAGE}\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: {}\n\
          Installed-Size: {size_kib}\nDepends: {depends}\nRecommends: fuse3\n\
          Suggests: c-compiler, libfabric1, libpmix2, munge\nSection: net\nPriority: optional\n\
          Homepage: {}\n\
@@ -239,6 +256,7 @@ fn control_file(version: &str, architecture: &str, depends: &str, size_kib: u64)
          checkpoints, and runs OpenSHMEM programs.\n .\n \
          The OpenSHMEM tools are oshcc.clearway, oshc++.clearway and oshrun.clearway,\n \
          beside those of Open MPI; /usr/lib/clearway/bin has them under their plain\n names.\n",
+        maintainer(),
         env!("CARGO_PKG_REPOSITORY")
     )
 }

@@ -143,7 +143,7 @@ impl RelayShared {
                 path.0 = format!("{}{}", self.tree, path.0.trim_start_matches('/'));
             }
             if request == ControlRequest::Status && tree.files.is_away() {
-                // Whoever unmounts must not wait for the server.
+                // A user that unmounts must not wait for the server.
                 write_line(&mut out, &self.status_without(&tree))?;
                 continue;
             }

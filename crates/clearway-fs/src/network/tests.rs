@@ -423,7 +423,7 @@ fn client__a_server_that_stays_away_for_too_long_fails_all_requests() {
     let lookup = FileRequest::Lookup(RequestPlace::new(InodeId::ROOT, b"kept"));
     assert_eq!(client.ask(&lookup).err(), Some(Errno::IO));
     assert_eq!(client.read(inode, 0, 7), Err(Errno::IO));
-    // Whoever unmounts asks for the root, and must get an answer.
+    // The one that unmounts asks for the root, and must get an answer.
     let (sender, receiver) = mpsc::channel();
     let root = FileRequest::Attributes { inode: InodeId::ROOT.0 };
     let answer = Box::new(move |found: Result<_, Errno>| {

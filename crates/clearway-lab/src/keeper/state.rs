@@ -21,7 +21,7 @@ use crate::{LabError, LabName, LabSpec, PlannedHost};
 /// The version of the file's form.
 const SCHEMA: &str = "clearway-lab/1";
 
-/// One process, told apart from a later one with the same number.
+/// One process, distinguished from a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// Its number.

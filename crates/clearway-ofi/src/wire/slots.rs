@@ -71,7 +71,7 @@ impl SlotWork {
 /// How far it got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotStage {
-    /// Waits to be told where the peer's memory is.
+    /// Waits to learn where the peer's memory is.
     Region,
     /// Waits for the provider to take it.
     Queued,

@@ -1,7 +1,7 @@
 //! Reads fields off the front of bytes, one after the other, and never beyond their end.
 //!
 //! # Model
-//! Whoever reads a frame, a record or a card takes its fields in the order in which they were
+//! The reader of a frame, a record or a card takes its fields in the order in which they were
 //! written, and looks at the end whether anything is left. All numbers are little-endian;
 //! [`ByteReader::take`] gives the bytes of any other.
 //!

@@ -9,10 +9,10 @@
 //! # Source
 //! Barrier: dissemination (Hensgen, Finkel, Manber 1988). Blocks: Bruck et al. 1997. Both take the
 //! least steps that are possible, `ceil(log2 n)`. Reduction: recursive doubling, with the ranks
-//! above the largest power of two folded in before and told after, as in Thakur, Rabenseifner,
-//! Gropp, "Optimization of collective communication operations in MPICH" (2005), §4.5; that is one
-//! step more where `n` is no power of two, and all ranks combine in one order, which sums of floats
-//! need.
+//! above the largest power of two folded in before and given the result after, as in Thakur,
+//! Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005),
+//! §4.5; that is one step more where `n` is no power of two, and all ranks combine in one order,
+//! which sums of floats need.
 //!
 //! # Invariants
 //! I1. In each step, what one rank sends another one waits for, in the same step.
@@ -187,7 +187,7 @@ mod tests {
         for ranks in COUNTS {
             let least = (0..).find(|doublings| 1 << doublings >= ranks).expect("few");
             let place = Participant { rank: 0, ranks };
-            // Whoever has heard of `k` ranks can have heard of `2k` one step later, and not of
+            // A rank that has heard of `k` ranks can have heard of `2k` one step later, and not of
             // more.
             assert_eq!(place.steps(Schedule::Barrier), least);
             assert_eq!(place.steps(Schedule::Allgather), least);
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn barrier__nobody_is_through_before_all_have_come() {
         for (ranks, schedule) in COUNTS.flat_map(|ranks| ALL.map(|schedule| (ranks, schedule))) {
-            // Of whom each has heard, itself included; whoever has not begun sends nothing.
+            // Of whom each has heard, itself included; one that has not begun sends nothing.
             let heard =
                 run(schedule, ranks, |rank| 1u128 << rank, |own, other, _, _| *own |= other);
             assert_eq!(

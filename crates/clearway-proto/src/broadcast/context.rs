@@ -110,7 +110,7 @@ pub enum BroadcastCommand {
     },
     /// The cast ends without what is not yet with everybody.
     Abort,
-    /// Somebody who knows says that this rank has died, or shall take part no more.
+    /// Somebody who knows says that this rank has died, or is to take part no more.
     Dead {
         /// Who.
         rank: Rank,

@@ -1,5 +1,5 @@
 //! How long an object takes by each way, from what is known of the network: what a way is chosen
-//! by, and told to who asks why.
+//! by, and the answer to the question why.
 //!
 //! # Model
 //! `m` bytes in symbols of `s` to `n` receivers at rate `B`, `a` from one member to the next, a

@@ -256,7 +256,7 @@ pub(super) enum BroadcastFrame {
     Suspect {
         place: u16,
     },
-    /// The cast shall end; with a number it has ended there for who says so.
+    /// The cast is to end; with a number it has ended there for who says so.
     Abort {
         object: u32,
     },

@@ -210,7 +210,7 @@ impl BroadcastNode {
         }
     }
 
-    /// Notifies whoever still counts on this member that it is out.
+    /// Notifies members that still count on this member that it is out.
     fn is_asked_though_out(
         &mut self,
         now: LocalNs,

@@ -32,7 +32,7 @@ pub(super) struct Object {
     /// In bytes.
     pub(super) length: u64,
     pub(super) size: Size,
-    /// Where it lies, or shall lie.
+    /// Where it lies, or is to lie.
     pub(super) at: Option<Span>,
 }
 

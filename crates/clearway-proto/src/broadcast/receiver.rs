@@ -46,9 +46,9 @@ pub(super) struct Receiver {
     /// Places by the number of the long object modulo their count, and how many were given.
     places: Vec<Option<Span>>,
     given: u32,
-    /// The next long object to be told of.
+    /// The next long object to announce.
     announced: u32,
-    /// The next object to be told, how many before it were short messages, and how many up to each
+    /// The next object to report, how many before it were short messages, and how many up to each
     /// of the last objects.
     reported: u32,
     shorts: u32,
@@ -384,7 +384,7 @@ impl Receiver {
             return;
         }
         state.reports.polled(poll, now);
-        // Whoever handed it down, only the root can have asked.
+        // Any member may have handed it down, only the root can have asked.
         self.root_heard = now;
         if self.aborting {
             self.abort(state, out);

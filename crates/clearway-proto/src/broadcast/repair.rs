@@ -63,7 +63,7 @@ pub(super) struct RepairRequests {
     due: Option<LocalNs>,
     /// Behind the last symbol that came, whether there was a place for it or not.
     seen: u64,
-    /// The edge that the last poll told of, when a symbol last came, and when one last closed the
+    /// The edge that the last poll named, when a symbol last came, and when one last closed the
     /// first gap, or there came to be one.
     edge: u64,
     came_at: LocalNs,

@@ -89,7 +89,7 @@ pub(super) struct Root {
     tell_at: Option<LocalNs>,
     sent_when_reported: u64,
     ready: bool,
-    /// Somebody wanted the end before this successor root knew what its predecessor has told to be
+    /// Somebody wanted the end before this successor root knew what its predecessor has called
     /// stable.
     abort_wanted: bool,
     /// All know where the cast was aborted.

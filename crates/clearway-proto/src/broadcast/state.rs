@@ -1,4 +1,4 @@
-//! What every member has, the root or not: the view, what lies here, what shall leave, and how
+//! What every member has, the root or not: the view, what lies here, what is to leave, and how
 //! messages are written.
 //!
 //! # Invariants
@@ -193,7 +193,7 @@ impl MemberState {
         out: &mut Out<BroadcastEvent>,
     ) {
         let head = frame.encode(&Preamble { hand_down: true, ..self.preamble(poll) });
-        // Whoever comes last when there is little room is another one each time.
+        // The one that comes last when there is little room is another one each time.
         let children = &self.links.children;
         let (last, first) = children.split_at(usize::from(poll) % children.len().max(1));
         first.iter().chain(last).for_each(|child| self.send_head(*child, &head, at, out));

@@ -135,7 +135,7 @@ fn run(seed: u64, first_rate: Option<BitsPerSec>) {
 }
 
 /// Casts that once ended otherwise than they should: two views of which neither followed the other,
-/// an end that a successor root wanted before what its predecessor had told to be stable, an end
+/// an end that a successor root wanted before what its predecessor had called stable, an end
 /// behind an object that one member did not know, members out that others went on to count, polls
 /// that put off their answers, announcements and polls that found no room each time.
 const ONCE_WRONG: [u64; 10] = [1083, 2183, 4011, 4618, 8186, 10697, 15238, 15869, 18885, 22649];

@@ -355,7 +355,8 @@ fn death__too_few_left_wait_until_it_is_known() {
     assert_eq!(trial.check_outcome(), (0, Some(0)));
 }
 
-/// Whoever compares or stores a long object for longer than the silence hears nobody meanwhile.
+/// A member that compares or stores a long object for longer than the silence hears nobody
+/// meanwhile.
 #[test]
 fn stopped__most_at_once_and_nobody_is_out_when_they_go_on() {
     let plan =

@@ -1,5 +1,5 @@
-//! Which symbols shall still leave, to whom, and when the next one may: first sends, handing on and
-//! repair are one thing here.
+//! Which symbols are still to leave, to whom, and when the next one may: first sends, handing on
+//! and repair are one thing here.
 //!
 //! # Model
 //! A *line* leads to one neighbour or to the group. A symbol that is wanted on a line and held here
@@ -162,7 +162,7 @@ pub(super) struct NextSymbol {
     pub(super) was_asked: bool,
 }
 
-/// Everything that shall leave this node.
+/// Everything that is to leave this node.
 #[derive(Debug)]
 pub(super) struct TransmitQueues {
     lines: Vec<NeighbourQueue>,

@@ -14,7 +14,7 @@
 //!     half of it with its root: two
 //!     halves of a network that is cut do not both go on. A death that is known needs no such count.
 //! I2. A member that stood still itself does not blame the others for what it did not hear.
-//! I3. Whoever is silent at the same time is judged together: all of them go, or none. Putting out
+//! I3. Members that are silent at the same time are judged together: all go, or none. Putting out
 //!     as many as the count allows, and then
 //!     none of the rest, would end nothing, and those that speak again would be out.
 

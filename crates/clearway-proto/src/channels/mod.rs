@@ -66,7 +66,7 @@ pub const CHANNELS_MAX: u8 = 8;
 pub enum Channel {
     /// One that no team has which shares a member with this one.
     Own(u8),
-    /// The one of all: whoever listens drops what is of other teams.
+    /// The one of all: a listener drops what is of other teams.
     Shared,
 }
 

@@ -187,7 +187,7 @@ impl Team {
             ChannelAssignment::Own(channel) => {
                 bench.out.notify(ChannelsEvent::Join { team: self.key, channel })
             }
-            // Whoever closes the team has not waited for this member.
+            // The member that closes the team has not waited for this member.
             ChannelAssignment::Closed if self.notified.is_some() => {}
             ChannelAssignment::Shared | ChannelAssignment::Closed => {
                 self.notify(Channel::Shared, bench)

@@ -251,7 +251,7 @@ impl ChannelsTrial {
                 ChannelsEvent::Agreed { team, .. } if process.left.contains(&team) => {}
                 ChannelsEvent::Agreed { team, channel } => {
                     assert!(process.formed.contains(&team), "{event:?}");
-                    assert_ne!(process.has.insert(team, channel), Some(channel), "told twice");
+                    assert_ne!(process.has.insert(team, channel), Some(channel), "reported twice");
                 }
                 ChannelsEvent::Disbanded { team } => {
                     assert!(process.left.contains(&team) && process.over.insert(team), "{event:?}");

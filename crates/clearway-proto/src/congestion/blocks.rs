@@ -58,7 +58,7 @@ pub(super) struct Blocks {
     order: Vec<Rank>,
     /// Blocks of one message.
     each: u32,
-    /// What shall lie there after an iteration; kept for its memory.
+    /// What must lie there after an iteration; kept for its memory.
     expected: Vec<u8>,
 }
 

@@ -4,7 +4,7 @@
 //! Every rank of the ring sends to both neighbours at intended times whose distances are uniform in
 //! `interval/2 ..= 3/2 interval`, so that probes do not keep step with anything periodic. A
 //! neighbour answers at once. Each message carries the intended time and the stamp of its real
-//! send; whoever receives it records the one-way time if clocks are shared, and the asker records
+//! send; its receiver records the one-way time if clocks are shared, and the asker records
 //! the round trip from the *intended* time: a probe that was sent late because its process waited
 //! is late, not left out.
 //!

@@ -47,7 +47,7 @@ pub enum Figure {
     Rate,
 }
 
-/// The pairs of one case: asked for the next run, told its figure.
+/// The pairs of one case: name the next run, and take its figure.
 #[derive(Clone, Debug)]
 pub struct RunPairs {
     key: RandomKey,

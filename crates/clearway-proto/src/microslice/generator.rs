@@ -3,8 +3,8 @@
 //!
 //! # Model
 //! Length, time and content of microslice `n` are functions of the plan and `n`. Inputs that hold
-//! different channels of one plan therefore need to tell each other nothing, and whoever receives a
-//! microslice can make it again and compare.
+//! different channels of one plan therefore need to tell each other nothing, and one that receives
+//! a microslice can make it again and compare.
 //!
 //! # Source
 //! FLESnet's generator: equipment 0xE001, subsystem 0xF0, format 0x81, the ramp and the checksum

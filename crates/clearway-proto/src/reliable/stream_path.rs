@@ -26,7 +26,7 @@ use crate::base::{Class, LocalNs, Nanos, Smoothed};
 
 /// The window of a path that nothing is known of: RFC 6928.
 const WINDOW_FIRST: u32 = 10;
-/// The least window: two, so that one lost fragment can be told by a later one's answer.
+/// The least window: two, so that a later one's answer shows one lost fragment.
 pub(super) const WINDOW_LEAST: u32 = 2;
 /// Later fragments of a path that were answered before one counts as lost: RFC 9002, section 6.1.1.
 const REORDERED_MAX: u64 = 3;

@@ -142,7 +142,7 @@ type SentMessage = (Vec<u8>, Vec<u8>);
 /// Word, place and bytes.
 type WrittenWord = (u64, RemoteSpan, Vec<u8>);
 
-/// What streams shall bring, and has brought.
+/// What streams are to bring, and have brought.
 #[derive(Default)]
 struct Expected {
     messages: BTreeMap<StreamId, VecDeque<SentMessage>>,

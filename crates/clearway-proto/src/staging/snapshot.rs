@@ -111,7 +111,7 @@ impl SnapshotHeader {
 }
 
 /// Reads the state of a snapshot, with room for `inodes_max` inodes; `None` when the bytes are none.
-/// Whoever has the bytes has compared their digest.
+/// One that has the bytes has compared their digest.
 pub fn parse_snapshot(bytes: &[u8], inodes_max: u32) -> Option<LogState> {
     let mut rest = ByteReader::new(bytes);
     let state = read_state(&mut rest, inodes_max)?;

@@ -44,7 +44,7 @@ use super::record::BuilderRecord;
 use crate::base::{LocalNs, Nanos, PeerNs, Rank};
 use crate::wire::{Arrival, More, RemoteSpan, Span, Status};
 
-/// How long room waits for a grant to be told along with, after the last grant that anybody got: as
+/// How long room waits for a grant that carries it, after the last grant that anybody got: as
 /// long as there are grants, everybody's turn comes round.
 const LAZY: Nanos = Nanos::from_millis(1);
 /// Slots of one line: more than contributions that fit any ring in use, so that a wrong number

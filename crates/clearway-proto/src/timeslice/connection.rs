@@ -75,9 +75,9 @@ pub(super) struct BuilderConnection {
     pub(super) reported: u64,
     /// The next question to it asks for its clock.
     pub(super) asks: bool,
-    /// It shall know where the stream ends.
+    /// It is to know where the stream ends.
     pub(super) tells_end: bool,
-    /// It shall know how much there is to do for it.
+    /// It is to know how much there is to do for it.
     pub(super) tells_burden: bool,
 }
 

@@ -34,7 +34,7 @@ impl WriteSlots {
             Policy::Raw | Policy::Put => Self { for_one: 2, in_all: u32::MAX },
             // Grants are the limit. With two in all, 32 inputs and 32 builders on `aries` carry
             // 0.83 of unscheduled writes, with no limit 1.11 (windows of four): whose write is held
-            // up shall not hold up those to other builders.
+            // up must not hold up those to other builders.
             Policy::Token => Self { for_one: u32::MAX, in_all: u32::MAX },
         }
     }
@@ -120,7 +120,7 @@ pub enum TimesliceEvent {
     },
     /// This rank is out: retired and done, or by a decision of the others. It can ask to join.
     Out,
-    /// Builder, beside [`TimesliceEvent::Out`]: a timeslice that it had told to be complete is
+    /// Builder, beside [`TimesliceEvent::Out`]: a timeslice that it had reported as complete is
     /// built by another one, and is to be thrown away.
     Void {
         /// Which.

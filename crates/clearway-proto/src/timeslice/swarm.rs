@@ -136,7 +136,7 @@ impl SwarmProcess {
     }
 }
 
-/// A timeslice that a builder told to be complete.
+/// A timeslice that a builder reported as complete.
 #[derive(Clone, Debug)]
 struct BuiltTimeslice {
     rank: Rank,

@@ -5,7 +5,7 @@
 //! Other threads, processes and disks change such memory at any time, so no reference to its bytes
 //! is given out: a wire copies bytes in and out, changes words, and takes digests, by the methods of
 //! [`ForeignMemory`]. An owner that knows bytes to be constant can let them be held ([`HeldBytes`]). Each of them may refuse, for example while the owner has lent a
-//! part of the memory to a thread. Whoever implements the trait answers for the soundness of its
+//! part of the memory to a thread. The author of an implementation answers for the soundness of its
 //! accesses; this crate has no address in any interface.
 //!
 //! # Invariants

@@ -247,8 +247,8 @@ pub enum Stamp {
 }
 
 impl Stamp {
-    /// Returns the instant. Whoever wants it asks once and before doing anything else: a stamp that
-    /// nobody took is the time of asking. Cost: none, or that of reading a clock.
+    /// Returns the instant. A caller that wants it asks once and before doing anything else: a
+    /// stamp that nobody took is the time of asking. Cost: none, or that of reading a clock.
     #[inline]
     pub fn instant(self) -> LocalNs {
         match self {

@@ -127,7 +127,7 @@ impl<A: Engine, B: Engine> EngineMux<A, B> {
         }
     }
 
-    /// Ticks who wants it; whoever finds no room is first the next time.
+    /// Ticks those that want it; one that finds no room is first the next time.
     fn tick(&mut self, now: LocalNs, out: &mut Out<MuxEvent<A::Event, B::Event>>) {
         let count = 1 + self.others.len();
         let first = self.first;

@@ -397,7 +397,7 @@ const fn is_file(operation: &Operation) -> bool {
     matches!(operation, Operation::File { .. })
 }
 
-/// Puts the event counter in front of `extra`, of which then 63 can be told apart.
+/// Puts the event counter in front of `extra`, of which then 63 can be distinguished.
 fn with_signal<'a>(signal: BorrowedFd<'a>, extra: &[BorrowedFd<'a>]) -> Vec<BorrowedFd<'a>> {
     [&[signal], extra].concat()
 }

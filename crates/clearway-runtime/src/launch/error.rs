@@ -107,7 +107,7 @@ pub enum LaunchError {
         /// The path that was tried.
         program: String,
     },
-    /// Whoever watched the start wanted it to end.
+    /// The caller that watched the start wanted it to end.
     #[error("the start of the ranks was interrupted")]
     Stopped,
     /// The system refused something that launching needs.

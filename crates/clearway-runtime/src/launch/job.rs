@@ -46,8 +46,8 @@ pub(super) trait JobLink: fmt::Debug + Send {
     }
     /// Leaves in order.
     fn finish(self: Box<Self>) -> Result<(), LaunchError>;
-    /// Tells the launcher, as far as it can be told, that the job failed; the caller ends the
-    /// process.
+    /// Notifies the launcher, as far as it can be notified, that the job failed; the caller ends
+    /// the process.
     fn abort(&mut self, code: i32, sentence: &str);
 }
 

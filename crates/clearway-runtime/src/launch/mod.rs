@@ -25,6 +25,7 @@ mod environment;
 mod error;
 mod error_output;
 mod here;
+mod host_start;
 pub mod hostfile;
 pub mod hostlist;
 mod job;

@@ -64,7 +64,7 @@ impl PlaceholderShell {
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null());
         let mut first = command.spawn()?;
-        // The program may have waited for it already, or have told the system to do so; how it
+        // The program may have waited for it already, or have asked the system to do so; how it
         // ended says nothing.
         let _ = first.wait();
         Ok(Some(Self { connection }))

@@ -10,7 +10,7 @@
 //! time, and its end would count as this rank's.
 //!
 //! An abort is reported only to Slurm, which otherwise lets a step go on whose rank failed.
-//! `mpirun` and `prterun` end a job by themselves when a rank exits without having left; told to
+//! `mpirun` and `prterun` end a job by themselves when a rank exits without having left; asked to
 //! abort, `mpirun` of Open MPI 4.1.4 crashed once in 40 runs and hung once in 100.
 //!
 //! # Source
@@ -126,7 +126,7 @@ struct PmixLink {
 /// What a launcher needs when a rank gives up.
 #[derive(Clone, Copy, Debug)]
 enum AbortPath {
-    /// To be told.
+    /// To be notified.
     Notified,
     /// To see the rank's exit.
     Seen,

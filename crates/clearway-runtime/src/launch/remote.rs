@@ -23,6 +23,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 
 use super::calls;
@@ -125,6 +126,14 @@ impl RemoteProcess {
     /// Nothing is left after the first call.
     pub fn input(&mut self) -> Option<RemoteInput> {
         self.input.take().map(RemoteInput)
+    }
+
+    /// Returns whether reading returns at once: something is there, or the end.
+    pub(super) fn has_output(&self) -> bool {
+        let Some(output) = &self.child.stdout else { return true };
+        let mut fds = [PollFd::new(output, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
     /// Returns the exit status, once the process has ended. Does not wait.

@@ -11,14 +11,16 @@
 //!     command and no more.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::remote::{RemoteProcess, ssh_command};
 use super::rendezvous::frame;
@@ -28,11 +30,13 @@ const SOCKET: &str = "s";
 /// Longest path of the socket: that of an address (unix(7), 108 bytes with its end) without the 17
 /// that ssh adds while it makes the socket.
 const PATH_MAX: usize = 90;
+/// How long a master may take to end.
+pub(super) const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Holds the connection to one host; its commands end before it is dropped.
 #[derive(Debug)]
 pub struct SshConnection {
-    /// Looked at by nobody before its end; the lock lets threads share the connection.
+    /// The lock lets threads share the connection.
     master: Mutex<RemoteProcess>,
     /// Absent where nothing is shared.
     directory: Option<PathBuf>,
@@ -54,32 +58,48 @@ impl SshConnection {
         host: &str,
         connecting: Duration,
     ) -> io::Result<Result<Self, RemoteProcess>> {
-        let directory = new_directory()?;
-        let mut ssh = ssh_command(program, connecting);
-        ssh.args(["-oControlMaster=yes", "-oControlPersist=no"]).arg(control_path(&directory));
-        ssh.args([host, "exec cat"]).stdout(Stdio::piped());
-        // What it is given is a line without a secret, which comes back.
-        let started = RemoteProcess::start(&mut ssh, host, &[]);
-        let mut master = started.inspect_err(|_| remove(&directory))?;
-        let is_there = master.read_exact(&mut [0]).is_ok();
-        let is_shared = is_there && directory.join(SOCKET).exists();
-        if !is_shared {
-            remove(&directory);
-        }
-        Ok(if is_there {
-            Ok(Self { master: Mutex::new(master), directory: is_shared.then_some(directory) })
-        } else {
-            Err(master)
-        })
+        let opening = OpeningConnection::begin(ssh_command(program, connecting), &[], host)?;
+        Ok(opening.finish())
     }
 
     /// Makes an [`ssh_command`] over this connection, to the host of it.
     pub fn command(&self, program: &str, connecting: Duration) -> Command {
         let mut ssh = ssh_command(program, connecting);
+        self.carry(&mut ssh);
+        ssh
+    }
+
+    /// Has `ssh`, which has no host yet, use this connection.
+    pub(super) fn carry(&self, ssh: &mut Command) {
         if let Some(directory) = &self.directory {
             ssh.arg("-oControlMaster=no").arg(control_path(directory));
         }
-        ssh
+    }
+
+    /// Prints from now on what the master says, such as why the connection broke.
+    pub(super) fn forward_output(&self) {
+        self.lock().forward_output();
+    }
+
+    /// Prints nothing of what the master says any more.
+    pub(super) fn stop_output(&self) {
+        self.lock().stop_output();
+    }
+
+    /// Lets all masters end, which they do when their commands have ended, and kills those that have
+    /// not within `timeout`: connections that are stuck do not delay this process one by one.
+    pub(super) fn end_all(connections: Vec<Self>, timeout: Duration) {
+        let until = Instant::now() + timeout;
+        connections.iter().for_each(|connection| drop(connection.lock().input()));
+        for connection in connections {
+            // How it ended is no news.
+            let left = until.saturating_duration_since(Instant::now());
+            let _ = connection.lock().end_within(left);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RemoteProcess> {
+        self.master.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes the socket, when all commands have begun: this process may end without more ado.
@@ -92,8 +112,70 @@ impl Drop for SshConnection {
     fn drop(&mut self) {
         // It removes its socket at its end; a connection that is stuck does not delay this process.
         let master = self.master.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let _ = master.end_within(Duration::from_secs(1));
+        let _ = master.end_within(END_TIMEOUT);
         self.directory.iter().for_each(|directory| remove(directory));
+    }
+}
+
+/// A connection whose master may still be on its way. Dropped before its end it leaves nothing.
+#[derive(Debug)]
+pub(super) struct OpeningConnection {
+    master: Option<RemoteProcess>,
+    directory: PathBuf,
+    begun: Instant,
+}
+
+impl OpeningConnection {
+    /// Starts `ssh` as the master, with `arguments` of its own behind those of the sharing: ssh takes
+    /// the first value of an option. Does not wait. A signal of the terminal does not reach it.
+    ///
+    /// # Errors
+    /// As [`SshConnection::open`].
+    pub(super) fn begin(mut ssh: Command, arguments: &[OsString], host: &str) -> io::Result<Self> {
+        let directory = new_directory()?;
+        ssh.args(["-oControlMaster=yes", "-oControlPersist=no"]).arg(control_path(&directory));
+        ssh.args(arguments).args([host, "exec cat"]).stdout(Stdio::piped()).process_group(0);
+        // What it is given is a line without a secret, which comes back.
+        match RemoteProcess::start(&mut ssh, host, &[]) {
+            Ok(master) => Ok(Self { master: Some(master), directory, begun: Instant::now() }),
+            Err(error) => {
+                remove(&directory);
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns whether [`finish`](Self::finish) returns at once.
+    pub(super) fn is_decided(&self) -> bool {
+        self.master.as_ref().is_none_or(RemoteProcess::has_output)
+    }
+
+    /// Returns how long ago it began.
+    pub(super) fn age(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Waits for the connection. Returns the master instead, which is about to end, where ssh could
+    /// not reach the host or run a command there.
+    pub(super) fn finish(mut self) -> Result<SshConnection, RemoteProcess> {
+        let mut master = self.master.take().expect("only this takes it");
+        let is_there = master.read_exact(&mut [0]).is_ok();
+        let is_shared = is_there && self.directory.join(SOCKET).exists();
+        let directory = is_shared.then(|| std::mem::take(&mut self.directory));
+        match is_there {
+            true => Ok(SshConnection { master: Mutex::new(master), directory }),
+            false => Err(master),
+        }
+    }
+}
+
+impl Drop for OpeningConnection {
+    fn drop(&mut self) {
+        // The master must not make its socket behind this.
+        drop(self.master.take());
+        if !self.directory.as_os_str().is_empty() {
+            remove(&self.directory);
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 //! the first that fails.
 //!
 //! # Model
-//! One ssh for each rank, and a hub in this process where the ranks meet. This process takes part
-//! as the last rank of the job, so that the ranks of the hosts have the numbers that the list of
+//! One ssh for each rank, those of a host over one connection (`host_start`), and a hub in this
+//! process where the ranks meet. This process takes part as the last rank of the job, so that the ranks of the hosts have the numbers that the list of
 //! hosts gives them. Each ssh's standard input carries one line, the rank's secret and the job's,
 //! and stays open: when this process ends, however it ends, the ranks read its end and end too. ssh
 //! has no other way in, so on the host a shell moves it to another descriptor before it becomes the
@@ -11,9 +11,9 @@
 //! stands in the error; what comes later is printed.
 //!
 //! # Invariants
-//! I1. No more than `WINDOW` ranks of one host are between ssh and their first word: a server drops
-//!     connections when more
-//!     are waiting to be let in (`MaxStartups` of OpenSSH, 10 by default).
+//! I1. No more than `WINDOW` ranks and connections of one host are between ssh and their first word:
+//!     a server drops connections when more are waiting to be let in (`MaxStartups` of OpenSSH, 10
+//!     by default).
 //! I2. When the [`Job`] is dropped, finished or aborted no ssh of it is left.
 //! I3. A signal of the terminal reaches this process only, which ends the others in order.
 //!
@@ -22,6 +22,7 @@
 //! its secret, and why it ended (`remote`).
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
@@ -29,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::host_start::{HostSharing, NextStart, RankGroup};
 use super::hostfile::HostEntry;
 use super::job::{Job, JobLink};
 use super::remote::{RemoteProcess, quoted, ssh_command};
@@ -36,12 +38,16 @@ use super::rendezvous::hub::Hub;
 use super::rendezvous::hub_server::HubServer;
 use super::rendezvous::member::{JoinClaim, MemberLink};
 use super::ssh::{MEET, PLACES_MAX, RANK, SECRET_FD, SIZE};
+use super::ssh_connection::{OpeningConnection, SshConnection};
 use super::started_job::StartedJob;
-use super::started_ranks::{FAREWELL, LaunchSecrets, PlacedRank, StartedRanks};
+use super::started_ranks::{FAREWELL, LOOK_EVERY, LaunchSecrets, PlacedRank, StartedRanks};
 use super::{JobEndAction, JoinMethod, JoinedJob, LaunchError, RANKS_MAX, hostlist, slurm};
 
 /// Ranks of one host that may be on their way at once.
 const WINDOW: usize = 8;
+
+/// How often is looked whether a connection has come: it takes some ten milliseconds within a room.
+const LOOK_OFTEN: Duration = Duration::from_millis(2);
 
 /// The script of a shell on the host, which then becomes the program: it moves the secret to
 /// descriptor 3 and empties standard input. It is POSIX's shell and not the user's, which may be
@@ -159,22 +165,82 @@ impl StartOrder<'_> {
         let meet = meeting_places(&options.addresses, &slurm::host_name(), port);
         let mut started = StartedRanks::new(hub_server, program.to_owned());
         let until = Instant::now() + options.timeout;
+        let sharing = if is_ssh(&options.ssh) { HostSharing::Shared } else { HostSharing::Own };
+        let mut groups = RankGroup::form(places, sharing);
+        let given = |rank| {
+            let line = command_line(rank, size, &meet, program, arguments, options);
+            (line, secrets.given_to(rank))
+        };
         while !started.is_complete(places.len()) {
-            while let Some(host) =
-                places.get(started.ranks.len()).filter(|host| started.waiting(host) < WINDOW)
-            {
-                let rank = started.next_rank();
-                let line = command_line(rank, size, &meet, program, arguments, options);
-                let process = spawn(host, &line, &secrets.given_to(rank), options)?;
-                let host = (*host).to_owned();
-                started.ranks.push(PlacedRank { rank, host, process, has_joined: false });
-            }
+            self.start_possible(&mut groups, &mut started, &given)?;
             if watch().is_break() {
                 return Err(LaunchError::Stopped);
             }
-            started.watch_start(until, options.timeout)?;
+            let pause =
+                if groups.iter().any(RankGroup::is_opening) { LOOK_OFTEN } else { LOOK_EVERY };
+            started.watch_start(pause, until, options.timeout)?;
         }
+        // All commands have begun.
+        started.connections.iter().for_each(SshConnection::seal);
         Ok((started, port))
+    }
+
+    /// Starts what may be started now, of each host as much as it lets in.
+    fn start_possible(
+        &self,
+        groups: &mut [RankGroup<'_>],
+        started: &mut StartedRanks,
+        given: &dyn Fn(u32) -> (String, Vec<u8>),
+    ) -> Result<(), LaunchError> {
+        let mut waiting = started.waiting();
+        for group in &mut *groups {
+            group.take_connection(&mut started.connections, self.options.timeout / 4);
+            *waiting.entry(group.host.to_owned()).or_default() += usize::from(group.is_opening());
+        }
+        for group in groups {
+            let waiting = waiting.entry(group.host.to_owned()).or_default();
+            while *waiting < WINDOW && self.start_next(group, started, given)? {
+                *waiting += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the master of `group` or its next rank, with the line and the secrets that `given`
+    /// returns; returns whether there was something to start.
+    fn start_next(
+        &self,
+        group: &mut RankGroup<'_>,
+        started: &mut StartedRanks,
+        given: &dyn Fn(u32) -> (String, Vec<u8>),
+    ) -> Result<bool, LaunchError> {
+        let options = self.options;
+        // Half of the timeout: a host that does not answer is reported by ssh, which knows more
+        // about it. A master may need the first half of that.
+        let quarter = options.timeout / 4;
+        match group.next() {
+            NextStart::Nothing => return Ok(false),
+            NextStart::Master => {
+                let ssh = reaching_command(&options.ssh, quarter);
+                let opening = OpeningConnection::begin(ssh, &options.ssh_arguments, group.host);
+                group.note_opening(opening.map_err(unreached(options))?);
+            }
+            NextStart::Rank(rank) => {
+                let connecting = if group.has_lost_master() { quarter } else { quarter * 2 };
+                let mut ssh = reaching_command(&options.ssh, connecting);
+                if let Some(connection) = group.connection(&started.connections) {
+                    connection.carry(&mut ssh);
+                }
+                let (line, secrets) = given(rank);
+                ssh.args(&options.ssh_arguments).args([group.host, &line]).process_group(0);
+                let process = RemoteProcess::start(&mut ssh, group.host, &secrets);
+                let process = process.map_err(unreached(options))?;
+                let host = group.host.to_owned();
+                started.ranks.push(PlacedRank { rank, host, process, has_joined: false });
+                group.note_start();
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -247,10 +313,14 @@ fn meeting_places(addresses: &[IpAddr], name: &str, port: u16) -> String {
 
 /// Returns the command that reaches a host: only ssh itself knows the options of ssh.
 fn reaching_command(program: &OsStr, connecting: Duration) -> Command {
-    match Path::new(program).file_name() {
-        Some(name) if name == "ssh" => ssh_command(program, connecting),
-        _ => Command::new(program),
+    match is_ssh(program) {
+        true => ssh_command(program, connecting),
+        false => Command::new(program),
     }
+}
+
+fn is_ssh(program: &OsStr) -> bool {
+    Path::new(program).file_name().is_some_and(|name| name == "ssh")
 }
 
 /// Returns what the shell of the host is given.
@@ -281,19 +351,10 @@ fn command_line(
     line
 }
 
-fn spawn(
-    host: &str,
-    line: &str,
-    secrets: &[u8],
-    options: &SshOptions,
-) -> Result<RemoteProcess, LaunchError> {
+/// Returns what makes the error of a program that cannot be started.
+fn unreached(options: &SshOptions) -> impl FnOnce(io::Error) -> LaunchError + use<> {
     let program = options.ssh.to_string_lossy();
-    // Half of the timeout: a host that does not answer is reported by ssh, which knows more about
-    // it.
-    let mut command = reaching_command(&options.ssh, options.timeout / 2);
-    command.args(&options.ssh_arguments).args([host, line]).process_group(0);
-    let started = RemoteProcess::start(&mut command, host, secrets);
-    started.map_err(LaunchError::system(format!("start {program}, which reaches the hosts")))
+    LaunchError::system(format!("start {program}, which reaches the hosts"))
 }
 
 #[cfg(test)]

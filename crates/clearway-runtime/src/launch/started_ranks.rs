@@ -8,6 +8,7 @@
 //! How a rank is started (`start` on hosts, `here` on this one). The process of one rank
 //! (`remote`).
 
+use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::thread;
@@ -22,6 +23,7 @@ use super::rendezvous::frame::{self, MemberKey};
 use super::rendezvous::hub::{JobFailure, MemberKeys};
 use super::rendezvous::hub_server::{HubEvent, HubServer};
 use super::ssh::SECRET;
+use super::ssh_connection::{END_TIMEOUT, SshConnection};
 
 /// How often the children are looked at while nothing else happens.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -81,6 +83,8 @@ pub(super) struct StartedRanks {
     pub(super) hub_server: HubServer,
     pub(super) program: String,
     pub(super) ranks: Vec<PlacedRank>,
+    /// The connections of ssh that ranks share.
+    pub(super) connections: Vec<SshConnection>,
     /// A rank that ends before the job does is a failure of the job.
     pub(super) needs_all: bool,
     /// All ranks have left the job. Their processes may go on.
@@ -129,21 +133,21 @@ impl PlacedRank {
 impl StartedRanks {
     /// Creates a job without ranks yet. All are to run `program` and to meet at `hub_server`.
     pub(super) fn new(hub_server: HubServer, program: String) -> Self {
-        Self { hub_server, program, ranks: Vec::new(), needs_all: true, have_left: false }
-    }
-
-    /// Returns the rank to be started next.
-    pub(super) fn next_rank(&self) -> u32 {
-        u32::try_from(self.ranks.len()).expect("the number of ranks was checked")
+        let (ranks, connections) = (Vec::new(), Vec::new());
+        Self { hub_server, program, ranks, connections, needs_all: true, have_left: false }
     }
 
     pub(super) fn is_complete(&self, ranks: usize) -> bool {
         self.ranks.len() == ranks && self.ranks.iter().all(|one| one.has_joined)
     }
 
-    /// Returns how many ranks of `host` have not yet said their first word.
-    pub(super) fn waiting(&self, host: &str) -> usize {
-        self.ranks.iter().filter(|one| !one.has_joined && one.host == host).count()
+    /// Returns how many ranks of each host have not yet said their first word.
+    pub(super) fn waiting(&self) -> BTreeMap<String, usize> {
+        let mut waiting: BTreeMap<String, usize> = BTreeMap::new();
+        for one in self.ranks.iter().filter(|one| !one.has_joined) {
+            *waiting.entry(one.host.clone()).or_default() += 1;
+        }
+        waiting
     }
 
     /// Takes in an event of the hub.
@@ -164,13 +168,14 @@ impl StartedRanks {
         Ok(())
     }
 
-    /// Takes in what happens next while ranks are being started.
+    /// Takes in what happens next, within `pause`, while ranks are being started.
     pub(super) fn watch_start(
         &mut self,
+        pause: Duration,
         until: Instant,
         timeout: Duration,
     ) -> Result<(), LaunchError> {
-        if let Some(event) = self.hub_server.next(LOOK_EVERY) {
+        if let Some(event) = self.hub_server.next(pause) {
             self.take(event)?;
         }
         for one in self.ranks.iter_mut().filter(|one| !one.has_joined) {
@@ -248,6 +253,7 @@ impl StartedRanks {
     pub(super) fn end(&mut self) {
         // That their coordinator is gone, which they may notice first, is no news here.
         self.ranks.iter().for_each(|one| one.process.stop_output());
+        self.connections.iter().for_each(SshConnection::stop_output);
         self.hub_server.end(LOST, "the coordinator of this job ended it".to_owned());
         let until = Instant::now() + HEARING;
         while self.ranks.iter_mut().any(|one| one.has_joined && one.process.ended().is_none())
@@ -264,6 +270,7 @@ impl StartedRanks {
             // How it ended is no news either.
             let _ = one.process.end_within(until.saturating_duration_since(Instant::now()));
         }
+        SshConnection::end_all(std::mem::take(&mut self.connections), END_TIMEOUT);
     }
 }
 

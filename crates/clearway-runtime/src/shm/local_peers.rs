@@ -411,8 +411,8 @@ impl LocalPeers {
         for peer in &mut self.peers {
             match &peer.socket {
                 Some(socket) => {
-                    // A peer that cannot be told is gone or about to be noticed; its writes would
-                    // be refused.
+                    // A peer that cannot be notified is gone or about to be noticed; its writes
+                    // would be refused.
                     let _ = discovery::announce_region(socket.as_fd(), region.0, length.0, file);
                 }
                 None if peer.life == PeerState::Alive => {

@@ -246,7 +246,7 @@ fn dead_peers__what_was_shown_before_the_end_arrives_and_what_is_asked_after_it_
     assert_eq!(
         await_event(&mut host.wires[0]),
         ["room scavenger"],
-        "may try, to be told that the rank is gone"
+        "may try, to learn that the rank is gone"
     );
     assert_eq!(host.wires[0].dead_peers().collect::<Vec<_>>(), [Rank(1)]);
     let (path, class, region) = (PathId(0), Class::Bulk, regions[0]);

@@ -15,7 +15,7 @@
 
 /// Words of the ring.
 const WORDS: u64 = 64;
-/// Numbers behind the highest that are still told apart; one word is being moved into.
+/// Numbers behind the highest that are still distinguished; one word is being moved into.
 pub(super) const REACH: u64 = (WORDS - 1) * 64;
 
 /// Which of the latest numbers came.
@@ -38,7 +38,7 @@ fn place(number: u64) -> (usize, u64) {
 }
 
 impl ReplayWindow {
-    /// Returns whether `number` did not come yet, as far as can be told.
+    /// Returns whether `number` did not come yet, as far as can be known.
     pub(super) fn is_fresh(&self, number: u64) -> bool {
         let (word, bit) = place(number);
         number >= self.end || (self.end - number <= REACH && self.came[word] & bit == 0)

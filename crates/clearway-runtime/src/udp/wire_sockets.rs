@@ -63,7 +63,7 @@ pub(super) struct WireSockets {
     stamps: StampClock,
     pub(super) members: JobAddresses,
     pub(super) inbox: ReceiveQueue,
-    /// Failures that packets met, as far as the system told.
+    /// Failures that packets met, as far as the system reports them.
     pub(super) errors: u64,
     /// What sockets of groups had dropped when they were closed.
     dropped_before: u64,

@@ -118,7 +118,7 @@ fn a_full_class_waits_alone() {
         answers[taken..].iter().all(|answer| *answer == PostOutcome::NoRoom),
         "nothing overtakes"
     );
-    assert_eq!(bench.post(Class::Bulk, 1), [PostOutcome::NoRoom], "until room is told");
+    assert_eq!(bench.post(Class::Bulk, 1), [PostOutcome::NoRoom], "until room is reported");
     assert_eq!(
         bench.post(Class::Control, 1),
         [PostOutcome::Done(0)],

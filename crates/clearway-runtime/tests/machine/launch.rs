@@ -281,6 +281,11 @@ impl Drop for ScratchDirectory {
 /// the host's shell do, here.
 fn over_shell(scratch: &ScratchDirectory, meet: &Path) -> Command {
     let program = "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\nexec sh -c \"$2\"\n";
+    over_program(scratch, meet, program)
+}
+
+/// The same through `program`.
+fn over_program(scratch: &ScratchDirectory, meet: &Path, program: &str) -> Command {
     let ssh = scratch.file("ssh", program);
     fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
     let hosts = scratch.file("hosts", "n1 slots=2\nn2:1\n");
@@ -298,6 +303,52 @@ fn ssh__ranks_meet_and_leave() {
         "ssh",
         over_shell(&scratch, &meet).args(["--length", "20000", "--", "--length", "20000"]),
     );
+}
+
+/// What ssh does with connections that are shared: `log` in its directory has each call. Without
+/// the file `shares` there no master gets in.
+const SHARING_SSH: &str = "\
+#!/bin/sh
+here=$(dirname \"$0\")
+role=alone
+for word; do
+    case $word in
+        -oControlPath=*) socket=${word#*=};;
+        -oControlMaster=yes) role=master;;
+        -oControlMaster=no) role=carried;;
+    esac
+done
+while [ $# -gt 2 ]; do shift; done
+echo \"$1 $role\" >>\"$here/log\"
+case $role in
+    master) [ -e \"$here/shares\" ] || exit 255; : >\"$socket\";;
+    carried) [ -e \"$socket\" ] || exit 255;;
+esac
+exec sh -c \"$2\"
+";
+
+#[test]
+fn ssh__ranks_of_one_host_share_a_connection() {
+    let Some(meet) = meet_program() else { return };
+    let scratch = ScratchDirectory::new("shared");
+    let calls = |said| {
+        let mut command = over_program(&scratch, &meet, SHARING_SSH);
+        command.env("TMPDIR", &scratch.0);
+        check_meeting(said, "ssh", &mut command);
+        let log = scratch.0.join("log");
+        let calls = fs::read_to_string(&log).unwrap();
+        fs::remove_file(log).unwrap();
+        let left = fs::read_dir(&scratch.0).unwrap().flatten();
+        let is_socket = |name: &str| name.starts_with("clearway-ssh-");
+        assert!(!left.into_iter().any(|it| is_socket(&it.file_name().to_string_lossy())), "left");
+        let mut calls: Vec<_> = calls.lines().map(str::to_owned).collect();
+        calls.sort();
+        calls
+    };
+    // A connection that cannot be shared costs one for each rank.
+    assert_eq!(calls("ssh without sharing"), ["n1 alone", "n1 alone", "n1 master", "n2 alone"]);
+    scratch.file("shares", "");
+    assert_eq!(calls("ssh that shares"), ["n1 carried", "n1 carried", "n1 master", "n2 alone"]);
 }
 
 #[test]
@@ -418,6 +469,20 @@ fn server(scratch: &ScratchDirectory) -> Option<(Child, Vec<String>)> {
     Some((server, arguments))
 }
 
+/// The ssh that has the connection of `running`, which connects to one host.
+fn master_of(running: &RunningProgram) -> Pid {
+    let id = running.child.id();
+    let children = fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
+    let of_thread = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap();
+    let children: String = children.map(of_thread).collect();
+    let is_master = |pid: &i32| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.contains("ControlMaster=yes")
+    };
+    let master = children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(is_master);
+    Pid::from_raw(master.expect("a master")).unwrap()
+}
+
 #[test]
 fn ssh__a_real_server_carries_meeting_killing_and_the_coordinators_end() {
     let Some(meet) = meet_program() else { return };
@@ -436,12 +501,20 @@ fn ssh__a_real_server_carries_meeting_killing_and_the_coordinators_end() {
         command
     };
     check_meeting("ssh", "ssh", &mut coordinator(&[]));
+    let log = fs::read_to_string(scratch.0.join("log")).unwrap();
+    assert_eq!(log.matches("Accepted publickey").count(), 1, "three ranks share: {log}");
     let errors = check_killing("ssh", &mut coordinator(&["--hang"]));
     assert!(errors.contains("rank 1 on 127.0.0.1 ended with"), "{errors}");
     let mut running = RunningProgram::start(&mut coordinator(&["--hang"]));
     let ranks = running.ranks();
     running.child.kill().unwrap();
     running.end();
+    expect_nothing_left(&ranks);
+    let mut running = RunningProgram::start(&mut coordinator(&["--hang"]));
+    let ranks = running.ranks();
+    kill_process(master_of(&running), Signal::KILL).unwrap();
+    let (status, errors) = running.end();
+    assert!(!status.success() && errors.contains("on 127.0.0.1 ended with"), "{errors}");
     expect_nothing_left(&ranks);
     server.kill().unwrap();
     server.wait().unwrap();

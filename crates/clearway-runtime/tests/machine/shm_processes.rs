@@ -393,7 +393,7 @@ fn fill(wire: &mut ShmWire) {
     while send(wire, 1, Class::Scavenger, b"fills", Span::EMPTY, None) == PostOutcome::Done(0) {}
 }
 
-/// What rank 0 saw of a peer until it was told of its end.
+/// What rank 0 saw of a peer until it learned of its end.
 #[derive(Default)]
 struct PeerObservation {
     messages: u64,

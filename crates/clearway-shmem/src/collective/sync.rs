@@ -81,7 +81,7 @@ impl<'a> Gathering<'a> {
         self.step(&[], StepContents::Nothing);
     }
 
-    /// Tells all members up to [`WORDS`] words, and gives `read` what each told, in the order of
+    /// Tells all members up to [`WORDS`] words, and gives `read` what each sent, in the order of
     /// their numbers.
     #[inline]
     pub(crate) fn exchange(

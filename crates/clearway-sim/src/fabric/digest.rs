@@ -4,7 +4,7 @@
 //! I1. A sum: the order in which equal instants are processed does not show, what happens in them
 //!     does.
 
-/// Windows in which two runs can be told apart: 2^30 ps, about a millisecond.
+/// Windows in which two runs can be distinguished: 2^30 ps, about a millisecond.
 const WINDOW_SHIFT: u32 = 30;
 
 /// Returns the finaliser of SplitMix64 (Steele, Lea, Flood 2014).

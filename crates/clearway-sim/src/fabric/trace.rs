@@ -147,8 +147,8 @@ impl Fabric {
     /// forgotten.
     ///
     /// # Panics
-    /// When [`super::FabricOptions`] ask for eager events or trains, whose packets cannot be told
-    /// apart: a mistake of the caller.
+    /// When [`super::FabricOptions`] ask for eager events or trains, whose packets cannot be
+    /// distinguished: a mistake of the caller.
     pub fn trace(&mut self, id: MessageId) {
         let plain = self.options.events == EventSet::Lazy && self.options.trains == Trains::Off;
         assert!(plain, "traces need lazy events and no trains");

@@ -1,4 +1,5 @@
-//! Writes a fabric file from what a live InfiniBand network was told and what was discovered in it.
+//! Writes a fabric file from the settings of a live InfiniBand network and what was discovered in
+//! it.
 //!
 //! # Model
 //! The new file extends a shipped fabric, which knows what the tables do not say: delays, buffers,

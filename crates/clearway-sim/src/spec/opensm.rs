@@ -1,5 +1,5 @@
 //! Reads the lanes and arbitration tables out of an opensm.conf: what the ports of a live
-//! InfiniBand network were told.
+//! InfiniBand network got.
 //!
 //! # Model
 //! OpenSM keeps five options for each kind of port (`qos_ca_`, `qos_swe_`, ...), falls back to
@@ -51,7 +51,7 @@ const HARDWARE_LANES: u8 = 8;
 /// The service level of each class by [`Class::index`]: the map that Clearway sets up by default.
 pub(super) const LEVELS: [u8; Class::ALL.len()] = [1, 2, 0, 3, 4];
 
-/// What ports of one kind were told.
+/// What ports of one kind got.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PortTables {
     pub(super) lanes: u8,

@@ -108,7 +108,7 @@ pub(super) enum Queued {
     No,
 }
 
-/// Whether the sender's interface will be told that all was delivered.
+/// Whether the sender's interface learns that all was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Acknowledgement {
     Awaited,

@@ -175,7 +175,7 @@ fn step__a_message_takes_its_senders_costs_the_link_and_the_latency() {
         }
     });
     // The tick 100 ns, the post 50 ns, eight bytes 640 ps, the latency; heard by the clock then,
-    // told one input later.
+    // reported one input later.
     heard.sort_unstable();
     let (now, at) = (LocalNs(102_150), Picos(102_250_640));
     assert_eq!(heard, [(Rank(0), now, at), (Rank(1), now, at)]);

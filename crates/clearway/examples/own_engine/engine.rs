@@ -40,7 +40,7 @@ fn name_of(rank: Rank) -> u8 {
 
 impl Engine for RollCall {
     type Command = ();
-    /// The names of all ranks, told once by rank 0.
+    /// The names of all ranks, sent once by rank 0.
     type Event = Vec<u8>;
 
     fn input(&mut self, now: LocalNs, input: Input<'_, ()>, out: &mut Out<Vec<u8>>) -> More {

@@ -64,6 +64,54 @@ impl AgentFlags {
     }
 }
 
+/// What an agent answers to one that asks and demands nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeAgentState {
+    /// Scavengers may send less than the link carries.
+    Limits,
+    /// They may use the whole link.
+    LimitsNothing,
+    /// It accepts no further scavenger.
+    Full,
+}
+
+/// Asks the agent of this node how it is; nothing where there is none.
+///
+/// # Errors
+/// It does not answer in time, or is another program.
+pub(crate) fn ask_agent() -> io::Result<Option<NodeAgentState>> {
+    let usual = Path::new(SOCKET);
+    usual.symlink_metadata().is_ok().then(|| ask(usual)).transpose()
+}
+
+/// Asks the agent at `path`, as a scavenger that leaves at once.
+fn ask(path: &Path) -> io::Result<NodeAgentState> {
+    let socket = dial(path)?;
+    send(&socket, &AgentDemand(BitsPerSec(0)).encode(), SendFlags::NOSIGNAL)?;
+    let mut waiting = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
+    let timeout = Timespec { tv_sec: 0, tv_nsec: FIRST_GRANT.subsec_nanos().into() };
+    if poll(&mut waiting, Some(&timeout))? == 0 {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let mut bytes = [0; AGENT_MESSAGE_BYTES + 1];
+    let (length, _) = recv(&socket, &mut bytes, RecvFlags::DONTWAIT)?;
+    match bytes.get(..length).and_then(AgentAnswer::decode) {
+        Some(AgentAnswer::Granted(grant)) if grant.is_held => Ok(NodeAgentState::Limits),
+        Some(AgentAnswer::Granted(_)) => Ok(NodeAgentState::LimitsNothing),
+        Some(AgentAnswer::Full) => Ok(NodeAgentState::Full),
+        Some(AgentAnswer::Ends) => Err(io::ErrorKind::ConnectionAborted.into()),
+        None => Err(io::Error::other("it is another program or version")),
+    }
+}
+
+/// Connects; fails at once where the agent accepts nobody, as when it is stopped.
+fn dial(path: &Path) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
 /// What a scavenger knows of its agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AgentStatus {
@@ -236,7 +284,7 @@ impl FollowShared {
     /// Follows until the end.
     fn run(&self) {
         loop {
-            let cause = match self.connect() {
+            let cause = match dial(&self.path) {
                 Ok(socket) => self.follow(&Arc::new(socket)),
                 Err(why) => why.to_string(),
             };
@@ -254,14 +302,6 @@ impl FollowShared {
             let is_open = |state: &mut FollowState| !state.is_closing;
             drop(self.changed.wait_timeout_while(self.lock(), CONNECT_AGAIN, is_open));
         }
-    }
-
-    /// Connects; fails at once where the agent accepts nobody, as when it is stopped.
-    fn connect(&self) -> io::Result<OwnedFd> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        connect(&socket, &SocketAddrUnix::new(&self.path)?)?;
-        Ok(socket)
     }
 
     /// Follows over a connection; returns why it ended.
@@ -332,9 +372,54 @@ impl FollowShared {
 
 #[cfg(test)]
 mod tests {
-    use rustix::net::{bind, listen};
+    use clearway_proto::flow::AgentGrant;
+    use rustix::net::{accept, bind, listen};
 
     use super::*;
+
+    /// The answer to a message of the agent that is asked; it sends `answer`.
+    fn asked(name: &str, answer: Option<&[u8]>) -> io::Result<NodeAgentState> {
+        let name = format!("clearway-agent-asked-{name}-{}.socket", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&path);
+        let flags = SocketFlags::empty();
+        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        bind(&listener, &SocketAddrUnix::new(&path)?)?;
+        listen(&listener, 1)?;
+        let found = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let socket = accept(&listener).expect("it connects");
+                let mut bytes = [0; AGENT_MESSAGE_BYTES + 1];
+                let (length, _) = recv(&socket, &mut bytes, RecvFlags::empty()).expect("a demand");
+                assert_eq!(AgentDemand::decode(&bytes[..length]), Some(AgentDemand(BitsPerSec(0))));
+                answer.map(|answer| send(&socket, answer, SendFlags::NOSIGNAL));
+            });
+            ask(&path)
+        });
+        std::fs::remove_file(path)?;
+        found
+    }
+
+    #[test]
+    fn ask__the_answer_of_an_agent_says_how_it_is() {
+        let grant = |is_held| {
+            let (rate, lease) = (BitsPerSec(9), Nanos::from_secs(2));
+            let grant =
+                AgentGrant { rate, is_held, lease, pause_at: LocalNs(0), pause: Nanos::ZERO };
+            AgentAnswer::Granted(grant).encode()
+        };
+        let held = asked("held", Some(&grant(true)));
+        assert_eq!(held.expect("an answer"), NodeAgentState::Limits);
+        let free = asked("free", Some(&grant(false)));
+        assert_eq!(free.expect("an answer"), NodeAgentState::LimitsNothing);
+        let full = asked("full", Some(&AgentAnswer::Full.encode()));
+        assert_eq!(full.expect("an answer"), NodeAgentState::Full);
+        assert!(asked("other", Some(b"HTTP")).is_err() && asked("ended", None).is_err());
+        assert_eq!(
+            ask(Path::new("/no/such/agent")).expect_err("none").kind(),
+            io::ErrorKind::NotFound
+        );
+    }
 
     #[test]
     fn join__an_agent_that_accepts_nobody_does_not_keep_a_scavenger_from_its_end() {

@@ -18,6 +18,6 @@ mod probes;
 mod scavengers;
 mod serve;
 
-pub(crate) use client::{AgentFlags, AgentPlace};
+pub(crate) use client::{AgentFlags, AgentPlace, NodeAgentState, ask_agent};
 pub(crate) use limits::SenderLimits;
 pub(crate) use serve::{AgentArguments, serve};

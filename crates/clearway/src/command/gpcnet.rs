@@ -92,7 +92,7 @@ pub(super) fn command(flags: &GpcnetArguments) -> Result<Exit> {
         flags: &flags.tests,
     };
     let run = |site: Option<&CoordinatedJob>| {
-        // What cannot be written shall not be measured first.
+        // What cannot be written must not be measured first.
         let results = ReportDestination::open(gpcnet::NAME, &flags.report)?;
         let (text, report) = gpcnet::run(&order, flags.suite, site)?;
         let directory = results.write(&report)?;
@@ -131,7 +131,7 @@ impl GpcnetArguments {
     }
 }
 
-/// Returns where it runs, the laboratory first: what it needs can be refused, and a refusal shall
+/// Returns where it runs, the laboratory first: what it needs can be refused, and a refusal must
 /// not cost the time of a simulation.
 fn places(flags: &GpcnetArguments, job: &JobFlags<'_>) -> Result<Vec<VenueKind>> {
     let usual = if flags.fabric.is_some() { VenueKind::Sim } else { VenueKind::Lab };

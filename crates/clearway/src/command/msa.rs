@@ -14,7 +14,7 @@ use crate::mechanism::timeslice::archive::{
     Locator, SurveyDepth, checked, described, make, survey,
 };
 use crate::run::exit::{Exit, wrong_usage};
-use crate::run::{RemainingTime, notice};
+use crate::run::{RemainingTime, notice, reached};
 
 /// Does what `command` says.
 pub(crate) fn command(command: MsaCommand) -> Result<Exit> {
@@ -90,9 +90,13 @@ fn copy(
     form: ArchiveFormat,
     limits: Limits,
 ) -> Result<Exit> {
-    let mut source = ArchiveSource::open(locator, limits)?;
+    let remaining = RemainingTime::begin("copy", vec![1.0], None);
+    remaining.part(escaped(&to.display().to_string()));
+    let mut source = ArchiveSource::open_watched(locator, limits)?;
     let mut sink = ArchiveSink::create(to, source.header().kind, form)?;
-    for _ in 0..items {
+    for number in 0..items {
+        // The end of the files may come before, and they note how far they are.
+        reached(number, items);
         if !source.advance()? {
             break;
         }
@@ -105,6 +109,7 @@ fn copy(
         }
     }
     sink.finish()?;
+    drop(remaining);
     if source.cut_files > 0 {
         notice!(
             "clearway: {} of the files read ended with a cut item, which was left out",

@@ -251,7 +251,7 @@ struct RdmaPort {
 fn rdma_ports(devices: &Path) -> Vec<RdmaPort> {
     let names = |path: &Path| {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
-        // Others than plain names are nobody's device, and shall not get into a script.
+        // Others than plain names are nobody's device, and must not get into a script.
         let name = |entry: fs::DirEntry| {
             entry.file_name().into_string().ok().filter(|name| is_plain(name))
         };

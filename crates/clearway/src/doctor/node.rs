@@ -1,5 +1,5 @@
-//! Tells whether this node is set up as the site wants: its policy and marks, limits of processes and
-//! sockets, and a clock that is true.
+//! Tells whether this node is set up as the site wants: its policy and marks, its agent, limits of
+//! processes and sockets, and a clock that is true.
 //!
 //! # Model
 //! Marks are compared as the kernel lists them: the rules that belong to the policy are loaded into a
@@ -19,6 +19,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::finding::{Finding, FindingGroup};
 use super::transport::buffer_limits;
+use crate::agent::{NodeAgentState, ask_agent};
 use crate::policy::{SitePolicy, in_force, read};
 
 /// Lists the table with the chain that keeps marks to the policy: `limits` alone is a word of `nft`.
@@ -41,6 +42,7 @@ pub(crate) type RulesOf<'r> = &'r dyn Fn(&SitePolicy) -> String;
 pub(super) fn examine(named: Option<&Path>, rules: RulesOf<'_>) -> Vec<FindingGroup> {
     vec![
         FindingGroup { title: "Site policy", findings: policy(named, rules) },
+        FindingGroup { title: "Agent", findings: vec![agent(ask_agent())] },
         FindingGroup { title: "Limits", findings: limits() },
         FindingGroup { title: "Clock", findings: vec![clock(clock_status())] },
     ]
@@ -133,6 +135,30 @@ fn chain(listed: &Output) -> Option<String> {
     let text = String::from_utf8_lossy(&listed.stdout);
     let (_, rest) = text.split_once(CHAIN[0])?;
     rest.split_once(CHAIN[1]).map(|(rules, _)| rules.to_owned())
+}
+
+/// Judges what the agent of the node answers; a node may be without.
+fn agent(state: io::Result<Option<NodeAgentState>>) -> Finding {
+    let item = "scavengers";
+    match state {
+        Ok(None) => Finding::ok(item, "no agent runs, which would spare the class low-latency"),
+        Ok(Some(NodeAgentState::Limits)) => {
+            Finding::ok(item, "the agent allows them less than the link carries")
+        }
+        Ok(Some(NodeAgentState::LimitsNothing)) => {
+            Finding::ok(item, "the agent runs and allows them the whole link")
+        }
+        Ok(Some(NodeAgentState::Full)) => Finding::limited(
+            item,
+            "the agent runs and accepts no further one of this user",
+            "end some of them; the others have no limit",
+        ),
+        Err(why) => Finding::limited(
+            item,
+            format!("the agent does not answer ({why})"),
+            "start `clearway agent` again",
+        ),
+    }
 }
 
 fn limits() -> Vec<Finding> {
@@ -242,6 +268,19 @@ mod tests {
         assert_eq!(status(true, 101), Status::Limited);
         assert_eq!(status(false, 1), Status::Missing);
         assert_eq!(clock(Err(io::ErrorKind::Unsupported.into())).status, Status::Limited);
+    }
+
+    #[test]
+    fn agent__a_node_without_one_is_well_and_one_that_does_not_answer_is_not() {
+        assert_eq!(agent(Ok(None)).status, Status::Ok);
+        assert_eq!(agent(Ok(Some(NodeAgentState::Limits))).status, Status::Ok);
+        assert_eq!(agent(Ok(Some(NodeAgentState::LimitsNothing))).status, Status::Ok);
+        assert_eq!(agent(Ok(Some(NodeAgentState::Full))).status, Status::Limited);
+        let dead = agent(Err(io::ErrorKind::ConnectionRefused.into()));
+        assert_eq!(
+            (dead.status, dead.remedies[0].as_str()),
+            (Status::Limited, "start `clearway agent` again")
+        );
     }
 
     #[test]

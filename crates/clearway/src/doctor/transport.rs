@@ -153,7 +153,7 @@ fn joining(proof: ProofResult) -> Finding {
             remedy,
         ),
         ProofResult::Unclear => {
-            Finding::limited(item, "could not be told: nothing was dropped on purpose", remedy)
+            Finding::limited(item, "not known: nothing was dropped on purpose", remedy)
         }
     }
 }

@@ -34,9 +34,9 @@ pub(crate) struct PolicyFlags {
     policy: Option<PathBuf>,
 }
 
-/// The same for commands whose --policy means something else.
+/// The same for `clearway timeslice`, whose --policy is that of its schedule.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct SitePolicyFlag {
+pub(crate) struct TimeslicePolicyFlags {
     /// Ask the site policy in FILE which class may be used [default: /etc/clearway/policy.toml, if
     /// there is one].
     #[arg(long, value_name = "FILE")]
@@ -79,7 +79,7 @@ impl PolicyFlags {
     }
 }
 
-impl SitePolicyFlag {
+impl TimeslicePolicyFlags {
     /// Returns what the policy grants to a mechanism, as [`PolicyFlags::ask`].
     pub(crate) fn ask(&self, mechanism: &str, requested: Class) -> Option<Grant> {
         asked(self.site_policy.as_deref(), (mechanism, None), requested)

@@ -46,7 +46,7 @@ const FIRST_ANSWER: Duration = Duration::from_millis(500);
 const CALL_AGAIN: Duration = Duration::from_millis(250);
 /// How often a member looks at its demand.
 const LOOK: Duration = Duration::from_millis(50);
-/// Whoever did not take the rate for so long does not send.
+/// A sender that did not take the rate for so long does not send.
 const IDLE: Nanos = TAKE_EVERY.times(3);
 
 /// Where the coordinator of a site listens.
@@ -106,7 +106,7 @@ enum MembershipStatus {
 
 struct ClientState {
     member: BudgetMember,
-    /// When whoever sends took the rate last.
+    /// When the sender took the rate last.
     taken_at: LocalNs,
     heard_at: LocalNs,
     status: MembershipStatus,

@@ -31,7 +31,7 @@ use serde::Serialize;
 
 use crate::scenario::Time;
 
-pub(crate) use ask::{PolicyFlags, SitePolicyFlag, in_force, shmem_class};
+pub(crate) use ask::{PolicyFlags, TimeslicePolicyFlags, in_force, shmem_class};
 use budget::CoordinatorPlace;
 pub(crate) use budget::{BudgetClient, BudgetTerms};
 pub(crate) use coordinator::{CoordinatorFlags, serve};

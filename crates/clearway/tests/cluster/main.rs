@@ -213,12 +213,13 @@ fn slurm__ranks_on_two_nodes_cast_measure_and_end_together_each_way() {
     }
 }
 
-/// What a run that builds timeslices told, in which the last two of five ranks died; read as far as
-/// it goes.
+/// What a run that builds timeslices reported, in which the last two of five ranks died; read as
+/// far as it goes.
 fn survived(launcher: &ClusterLauncher<'_>, reported: &mut dyn std::io::Read) {
     let reported = serde_json::Deserializer::from_reader(reported).into_iter::<Value>().next();
-    let reported =
-        reported.unwrap_or_else(|| panic!("{}: nothing was told", launcher.name)).expect("JSON");
+    let reported = reported
+        .unwrap_or_else(|| panic!("{}: nothing was reported", launcher.name))
+        .expect("JSON");
     assert_eq!(
         [&reported["timeslices"], &reported["lost"], &reported["duplicated"]],
         [20_000, 0, 0],

@@ -523,9 +523,9 @@ fn cast__what_is_wrong_is_said_in_one_sentence() {
     fs::write(ground.at(0, "taken"), b"a file").expect("written");
     ground
         .cast(&["model", "--into", "taken"])
-        .expect(1, "a file or a symbolic link is where a directory shall be");
+        .expect(1, "a file or a symbolic link is where a directory must be");
     fs::create_dir(ground.at(0, "model")).expect("made");
-    ground.cast(&["model"]).expect(1, "model: a directory is where a file shall be");
+    ground.cast(&["model"]).expect(1, "model: a directory is where a file must be");
     ground
         .cast(&["model", "--to", "127.0.0.1:1"])
         .expect(1, "does `clearway cast serve` run there?");
@@ -600,7 +600,7 @@ fn cast__links_in_the_target_lead_nowhere() {
     fs::create_dir(ground.at(0, "tree")).expect("made");
     symlink(&elsewhere, ground.at(0, "tree/inner")).expect("a link");
     symlink(elsewhere.join("plain"), ground.at(0, "plain")).expect("a link");
-    ground.cast(&["tree"]).expect(1, "a file or a symbolic link is where a directory shall be");
+    ground.cast(&["tree"]).expect(1, "a file or a symbolic link is where a directory must be");
     ground.cast(&["plain"]).expect(0, "1 of 1");
     assert_eq!(names(&elsewhere), ["plain"]);
     assert_eq!(fs::read(elsewhere.join("plain")).expect("there"), b"kept");
@@ -686,6 +686,16 @@ fn cast__over_ssh_as_one_program_says_it() {
     let inner = format!("n1:{},n2:{}", a.display(), a.join("inner").display());
     cast(&["--to", &inner])
         .expect(1, "its directory lies in that of n1, which this cast fills too");
+    // A dry run says the same of directories that a cast would make.
+    let absent = ground.root.join("absent");
+    let inner = format!("n1:{},n2:{}", absent.display(), absent.join("x/inner").display());
+    cast(&["-n", "--to", &inner])
+        .expect(1, "its directory lies in that of n1, which this cast fills too");
+    let twice = format!("n1:{},n2:{}", absent.display(), absent.join(".").display());
+    cast(&["-n", "--to", &twice]).expect(1, "its directory is that of n1 too");
+    let apart = format!("n1:{},n2:{}", absent.join("a").display(), absent.join("b").display());
+    cast(&["-n", "--to", &apart]).expect(0, "would be sent: model: 3.0 MiB, to 2 of 2");
+    assert!(!absent.exists());
     let rude = cast(&["--to", "rude"]);
     rude.expect(1, "all is \\u{1b}]0;well\\u{7}");
     assert!(!rude.text.contains('\u{1b}') && !rude.errors.contains('\u{1b}'));

@@ -144,7 +144,7 @@ fn lab__an_interrupt_ends_the_run_and_its_ranks() {
     if let Some(rank) = ranks.first() {
         kill(*rank, Signal::SIGSTOP).expect("stopped");
     }
-    kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).expect("told");
+    kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).expect("signalled");
     let Some(output) = unless_refused(run.wait_with_output().expect("an end")) else { return };
     assert_eq!(output.status.code(), Some(INTERRUPTED), "{}", said(&output));
     // The program reaps its ranks before it ends.

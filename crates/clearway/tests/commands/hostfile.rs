@@ -214,6 +214,8 @@ fn hostfile__ranks_run_where_the_file_says_and_the_report_is_here() {
         report["host"]["facts"]["ranks"].as_str().expect("a fact").starts_with("5; "),
         "{report}"
     );
+    let log = fs::read_to_string(test_bed.path("log")).expect("a log");
+    assert_eq!(log.matches("Accepted publickey").count(), 1, "five ranks share: {log}");
     test_bed.expect_nothing_left();
 }
 
@@ -381,7 +383,7 @@ fn hostfile__an_interrupt_or_the_death_of_the_coordinator_leaves_nothing() {
     {
         let run = test_bed.start();
         test_bed.ranks("rank --with-parent");
-        kill(Pid::from_raw(run.id() as i32), signal).expect("told");
+        kill(Pid::from_raw(run.id() as i32), signal).expect("signalled");
         let output = run.wait_with_output().expect("an end");
         assert_eq!(output.status.code(), code, "{}", errors(&output));
         test_bed.expect_nothing_left();
@@ -400,7 +402,7 @@ fn hostfile__an_interrupt_while_hosts_do_not_answer_ends_the_start() {
     test_bed.wrap(&format!("-F/dev/null -p{}", silent.local_addr().expect("its number").port()));
     let run = test_bed.command(HOSTS, Path::new("/nowhere")).spawn().expect("the program");
     let held = silent.accept().expect("an ssh");
-    kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).expect("told");
+    kill(Pid::from_raw(run.id() as i32), Signal::SIGINT).expect("signalled");
     let output = run.wait_with_output().expect("an end");
     assert_eq!(output.status.code(), Some(130), "{}", errors(&output));
     test_bed.expect_nothing_left();

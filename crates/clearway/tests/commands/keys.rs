@@ -2,7 +2,7 @@
 //! launcher and the wire.
 //!
 //! All ranks are in one host of a lab, and believe to be on two machines: their messages are
-//! sealed. The process of one of them gets another secret than the launcher's exchange told.
+//! sealed. The process of one of them gets another secret than the launcher's exchange carried.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

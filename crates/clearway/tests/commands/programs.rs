@@ -237,7 +237,7 @@ fn commands__whatever_ends_the_coordinator_ends_all_descendants() {
         [(Signal::SIGINT, Some(130)), (Signal::SIGTERM, Some(130)), (Signal::SIGKILL, None)]
     {
         let run = with_descendants(&scratch);
-        kill(Pid::from_raw(run.id().cast_signed()), signal).expect("told");
+        kill(Pid::from_raw(run.id().cast_signed()), signal).expect("signalled");
         let output = run.wait_with_output().expect("an end");
         assert_eq!(output.status.code(), code, "{}", errors(&output));
         scratch.expect_nothing_left();

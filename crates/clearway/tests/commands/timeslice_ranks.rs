@@ -410,7 +410,7 @@ fn build__that_is_interrupted_or_killed_leaves_nothing_in_the_way_of_its_repeat(
     fs::remove_dir_all(directory).expect("to remove it");
 }
 
-/// What a run with a death told, after a look at what every such run must hold to.
+/// What a run with a death reported, after a look at what every such run must hold to.
 fn survived(output: &Output, rank: u64, timeslices: u64) -> serde_json::Value {
     assert!(output.status.success(), "{}", text(output));
     let reported: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");

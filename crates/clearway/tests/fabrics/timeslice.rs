@@ -219,7 +219,7 @@ impl BuildTrial {
     }
 }
 
-/// A timeslice that a builder told to be complete.
+/// A timeslice that a builder reported as complete.
 #[derive(Clone, Debug)]
 struct CompletedTimeslice {
     rank: Rank,
@@ -446,7 +446,7 @@ impl<'a> RunningJob<'a> {
             && self.processes.iter().all(over)
     }
 
-    /// What removed builders have built by decision, as whoever knows most of them says.
+    /// What removed builders have built by decision, as the one that knows most of them says.
     fn built_by_removed(&mut self) -> Vec<SettledTimeslice> {
         let ranks = (0..self.trial.ranks()).map(Rank);
         let all = ranks.filter_map(|rank| {

@@ -122,3 +122,14 @@ fn installed_kib__rounds_each_file_up() {
     let entries = [file(1), file(1024), file(1025), entry(Body::Directory)];
     assert_eq!(installed_kib(&entries), 1 + 1 + 2 + 1);
 }
+
+#[test]
+fn maintainer__is_the_one_whom_the_builder_names_whole() {
+    let named = |name: &str, address: &str| {
+        maintainer_of([name, address].map(|text| Some(text.to_owned())))
+    };
+    assert_eq!(named("Eve", " eve@site.example\n"), MAINTAINER);
+    assert_eq!(named("Eve ", " eve@site.example"), "Eve <eve@site.example>");
+    assert_eq!(named("", "eve@site.example"), MAINTAINER);
+    assert_eq!(maintainer_of([Some("Eve".to_owned()), None]), MAINTAINER);
+}

@@ -31,6 +31,9 @@ const IDLE_DIVISOR: u64 = 4 * SCAVENGERS_MAX as u64;
 /// How long rounds continue when nothing is demanded any more: a drain has something to send and
 /// nothing by turns.
 const LINGER: Nanos = Nanos::from_secs(2);
+/// The least time between two renewals of all grants because demands changed: as long as a sender
+/// takes to look at its grant again, so that one that comes and goes costs ten renewals a second.
+const RENEW_MIN: Nanos = Nanos::from_millis(100);
 /// Half of the time of which figures are: at least 90 probes.
 const INTERVAL: Nanos = Nanos::from_secs(30);
 
@@ -46,8 +49,10 @@ struct OutstandingProbe {
 
 #[derive(Clone, Copy, Debug)]
 struct NodeScavenger {
+    user: u32,
     demand: u64,
-    needs_grant: bool,
+    /// The rate to be granted.
+    due: Option<u64>,
 }
 
 /// What an agent knows, for people.
@@ -98,6 +103,9 @@ pub struct NodeAgent {
     /// Probes of the pause that met a queue.
     late: usize,
     renew_at: LocalNs,
+    /// When demands that changed count; none while none did.
+    change_at: Option<LocalNs>,
+    renewed_at: Option<LocalNs>,
     /// Round trips of this interval and the one before.
     round_trips: [Histogram; 2],
     interval_ends: LocalNs,
@@ -126,6 +134,8 @@ impl NodeAgent {
             paused: Vec::new(),
             late: 0,
             renew_at: now,
+            change_at: None,
+            renewed_at: None,
             round_trips: [Histogram::new(), Histogram::new()],
             interval_ends: now + INTERVAL,
             probes: 0,
@@ -139,25 +149,24 @@ impl NodeAgent {
         self.origin = origin;
     }
 
-    /// Takes the demand of a scavenger; the first one is its greeting.
+    /// Takes the demand of a scavenger, which is of this user; the first one is its greeting. Grants
+    /// follow at once, or with the other changes of a tenth of a second.
     ///
     /// # Errors
     /// [`AgentAnswer::Full`]: there is no place for another scavenger.
     pub fn demand(
         &mut self,
         now: LocalNs,
-        name: u64,
+        (name, user): (u64, u32),
         demand: BitsPerSec,
     ) -> Result<(), AgentAnswer> {
         if !self.scavengers.contains_key(&name) && self.scavengers.len() >= SCAVENGERS_MAX {
             return Err(AgentAnswer::Full);
         }
-        let new = NodeScavenger { demand: demand.0, needs_grant: true };
         self.note_activity(now);
-        let before = self.scavengers.insert(name, new);
-        if before.is_none_or(|before| before.demand != demand.0) {
-            self.changed(now);
-        }
+        let due = self.scavengers.get(&name).and_then(|before| before.due);
+        self.scavengers.insert(name, NodeScavenger { user, demand: demand.0, due });
+        self.changed(now);
         Ok(())
     }
 
@@ -176,14 +185,17 @@ impl NodeAgent {
         }
     }
 
-    /// Begins rounds when something is demanded, and renews all grants.
+    /// Begins rounds when something is demanded, and renews all grants now or when it is time.
     fn changed(&mut self, now: LocalNs) {
         if self.is_active() && self.round.is_none() {
             self.see(now);
             self.begin_round(now);
             self.probe_at = self.probe_at.min(now);
         }
-        self.renew(now);
+        match self.renewed_at.map(|at| at + RENEW_MIN).filter(|at| *at > now) {
+            Some(at) => self.change_at = Some(at),
+            None => self.renew(now),
+        }
     }
 
     fn is_active(&self) -> bool {
@@ -191,8 +203,12 @@ impl NodeAgent {
     }
 
     fn renew(&mut self, now: LocalNs) {
-        self.scavengers.values_mut().for_each(|scavenger| scavenger.needs_grant = true);
-        self.renew_at = now + ROUND;
+        for (name, part) in self.parts() {
+            if let Some(scavenger) = self.scavengers.get_mut(&name) {
+                scavenger.due = Some(part);
+            }
+        }
+        (self.renew_at, self.change_at, self.renewed_at) = (now + ROUND, None, Some(now));
     }
 
     fn begin_round(&mut self, now: LocalNs) {
@@ -222,7 +238,7 @@ impl NodeAgent {
     pub fn deadline(&self) -> LocalNs {
         let round = self.round.map_or(self.renew_at, |round| round.over_at());
         let probe = if self.peers.is_empty() { round } else { self.probe_at };
-        round.min(probe).min(self.interval_ends)
+        round.min(probe).min(self.interval_ends).min(self.change_at.unwrap_or(LocalNs(u64::MAX)))
     }
 
     /// Passes time: decides when a round is over, and renews grants.
@@ -252,6 +268,8 @@ impl NodeAgent {
             self.renew(now);
         } else if self.round.is_none() && now >= self.renew_at {
             self.see(now);
+            self.renew(now);
+        } else if self.change_at.is_some_and(|at| now >= at) {
             self.renew(now);
         }
     }
@@ -352,10 +370,8 @@ impl NodeAgent {
 
     /// Returns the next grant and the scavenger that it is for; call it until there is none.
     pub fn grant(&mut self, now: LocalNs) -> Option<(u64, AgentGrant)> {
-        let (name, scavenger) = self.scavengers.iter_mut().find(|(_, it)| it.needs_grant)?;
-        scavenger.needs_grant = false;
-        let name = *name;
-        let rate = self.parts().find(|(of, _)| *of == name).map_or(1, |(_, part)| part);
+        let due = |(name, it): (&u64, &mut NodeScavenger)| it.due.take().map(|rate| (*name, rate));
+        let (name, rate) = self.scavengers.iter_mut().find_map(due)?;
         let pause = self.round.filter(|round| self.controller.is_some() && now < round.at);
         Some((
             name,
@@ -369,12 +385,22 @@ impl NodeAgent {
         ))
     }
 
-    /// Returns the part of each scavenger.
-    fn parts(&self) -> impl Iterator<Item = (u64, u64)> {
+    /// Returns the part of each scavenger: users divide what is allowed, and each user's connections
+    /// what it gets.
+    fn parts(&self) -> Vec<(u64, u64)> {
         let allowed = self.allowed().0;
         let idle = (allowed / IDLE_DIVISOR).max(1);
-        let of = |(name, it): (&u64, &NodeScavenger)| (it.demand.max(idle), *name);
-        max_min(self.scavengers.iter().map(of).collect(), allowed, 1)
+        let mut of_users: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+        for (name, it) in &self.scavengers {
+            of_users.entry(it.user).or_default().push((it.demand.max(idle), *name));
+        }
+        let together = |demands: &[(u64, u64)]| {
+            demands.iter().fold(0, |sum: u64, (demand, _)| sum.saturating_add(*demand))
+        };
+        let users = of_users.iter().map(|(user, demands)| (together(demands), *user)).collect();
+        max_min(users, allowed, 1)
+            .flat_map(|(user, part)| max_min(of_users.remove(&user).unwrap_or_default(), part, 1))
+            .collect()
     }
 
     /// Returns the figures.

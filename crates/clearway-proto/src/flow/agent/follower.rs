@@ -3,7 +3,7 @@
 use super::AgentGrant;
 use crate::base::{BitsPerSec, LocalNs, Nanos};
 
-/// The longest time between two looks that counts as held back: whoever looks less often does not
+/// The longest time between two looks that counts as held back: one that looks less often does not
 /// send.
 const LOOK_MAX: Nanos = Nanos::from_secs(1);
 

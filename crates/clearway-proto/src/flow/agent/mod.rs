@@ -16,15 +16,16 @@
 //! A sample is a round trip as a multiple of the shortest of its peer in the last minute, so that
 //! peers near and far are one series. A probe without an answer counts with the time that it has
 //! waited, unless its peer did not answer the last three: such a peer does not count. A
-//! [`super::YieldController`] decides from the samples what scavengers may send together, and they
-//! share it max-min fairly. An agent to which no peer answers sees nothing, and limits nothing.
+//! [`super::YieldController`] decides from the samples what scavengers may send together. Users share
+//! it max-min fairly, and the scavengers of a user its part. An agent to which no peer answers sees nothing, and limits nothing.
 //!
 //! While no scavenger demands anything, the agent sends three probes a second, for its figures and the
 //! shortest round trips; else about 48.
 //!
 //! # Invariants
 //! I1. Scavengers get rates whose sum is at most what is allowed.
-//! I2. A scavenger never stops: a grant allows something, its pause is bounded, and after its lease
+//! I2. Changes of demands renew all grants once in a tenth of a second at most.
+//! I3. A scavenger never stops: a grant allows something, its pause is bounded, and after its lease
 //!     the last rate stays, without pauses.
 //!
 //! # Not here

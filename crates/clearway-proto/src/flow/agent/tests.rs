@@ -51,8 +51,9 @@ impl ProbedNode {
         node
     }
 
+    /// Joins as a scavenger of its own user.
     fn join(&mut self, name: u64, demand: BitsPerSec) {
-        self.agent.demand(self.now, name, demand).expect("a place");
+        self.agent.demand(self.now, (name, name as u32), demand).expect("a place");
         self.scavengers.insert(name, (AgentFollower::default(), demand));
     }
 
@@ -214,12 +215,65 @@ fn answer__what_was_not_asked_is_refused() {
 fn demand__there_is_an_end_of_places() {
     let mut agent = NodeAgent::new(LocalNs(0), LINK, 0);
     for name in 0..SCAVENGERS_MAX as u64 {
-        assert_eq!(agent.demand(LocalNs(0), name, MOST), Ok(()));
+        assert_eq!(agent.demand(LocalNs(0), (name, 7), MOST), Ok(()));
     }
-    assert_eq!(agent.demand(LocalNs(0), 999, MOST), Err(AgentAnswer::Full));
-    assert_eq!(agent.demand(LocalNs(0), 3, BitsPerSec(0)), Ok(()), "it has a place");
+    assert_eq!(agent.demand(LocalNs(0), (999, 8), MOST), Err(AgentAnswer::Full));
+    assert_eq!(agent.demand(LocalNs(0), (3, 7), BitsPerSec(0)), Ok(()), "it has a place");
     agent.leave(LocalNs(0), 3);
-    assert_eq!(agent.demand(LocalNs(0), 999, MOST), Ok(()));
+    assert_eq!(agent.demand(LocalNs(0), (999, 8), MOST), Ok(()));
+}
+
+/// All grants that are due.
+fn granted(agent: &mut NodeAgent, now: LocalNs) -> BTreeMap<u64, u64> {
+    core::iter::from_fn(|| agent.grant(now)).map(|(name, grant)| (name, grant.rate.0)).collect()
+}
+
+#[test]
+fn demand__one_that_comes_and_goes_renews_grants_once_in_a_tenth_of_a_second() {
+    let at = |millis| LocalNs(0) + Nanos::from_millis(millis);
+    let mut agent = NodeAgent::new(at(0), LINK, 0);
+    agent.advance(at(0));
+    for name in 0..3 {
+        agent.demand(at(0), (name, 1), MOST).expect("a place");
+    }
+    let mut grants = 0;
+    for millis in 1..=1_000 {
+        agent.demand(at(millis), (9, 2), MOST).expect("a place");
+        agent.advance(at(millis));
+        grants += granted(&mut agent, at(millis)).len();
+        agent.leave(at(millis), 9);
+    }
+    assert!((3..=4 * 11).contains(&grants), "{grants}");
+}
+
+#[test]
+fn demand__what_changes_soon_after_a_renewal_counts_when_the_time_is_over() {
+    let mut agent = NodeAgent::new(LocalNs(0), LINK, 0);
+    agent.demand(LocalNs(5), (1, 1), MOST).expect("a place");
+    assert_eq!(granted(&mut agent, LocalNs(5)), [(1, LINK.0)].into());
+    agent.demand(LocalNs(6), (2, 2), MOST).expect("a place");
+    let due = LocalNs(5) + Nanos::from_millis(100);
+    assert_eq!((agent.deadline(), granted(&mut agent, LocalNs(6)).len()), (due, 0));
+    agent.advance(LocalNs(due.0 - 1));
+    assert_eq!(granted(&mut agent, LocalNs(due.0 - 1)).len(), 0);
+    agent.advance(due);
+    assert_eq!(granted(&mut agent, due), [(1, LINK.0 / 2), (2, LINK.0 / 2)].into());
+    agent.demand(due + Nanos::from_millis(100), (2, 2), BitsPerSec(8_000_000)).expect("a place");
+    let rates = granted(&mut agent, due + Nanos::from_millis(100));
+    assert_eq!(rates, [(1, LINK.0 - 8_000_000), (2, 8_000_000)].into(), "at once");
+}
+
+#[test]
+fn grant__ten_connections_of_a_user_share_what_one_gets() {
+    let mut agent = NodeAgent::new(LocalNs(0), LINK, 0);
+    for name in 0..10 {
+        agent.demand(LocalNs(0), (name, 1), MOST).expect("a place");
+    }
+    agent.demand(LocalNs(0), (10, 2), MOST).expect("a place");
+    let later = LocalNs(0) + Nanos::from_secs(1);
+    agent.advance(later);
+    let rates = granted(&mut agent, later);
+    assert_eq!((rates[&0], rates[&9], rates[&10]), (LINK.0 / 20, LINK.0 / 20, LINK.0 / 2));
 }
 
 #[test]
@@ -335,6 +389,42 @@ proptest! {
             node.pass(millis);
             prop_assert!(node.agent.allowed().0 >= LINK.0 / 100);
         }
+    }
+
+    /// Nobody can get more but from a party that has no more: first among users, then among the
+    /// connections of each.
+    #[test]
+    fn grant__users_share_max_min_fairly_and_each_of_them_its_part(
+        all in proptest::collection::vec((0_u32..6, prop_oneof![
+            4_000_000_u64..2_000_000_000, 4_000_000_u64..100_000_000, Just(u64::MAX)
+        ]), 1..40),
+    ) {
+        let mut agent = NodeAgent::new(LocalNs(0), LINK, 0);
+        for ((user, demand), name) in all.iter().zip(0..) {
+            agent.demand(LocalNs(0), (name, *user), BitsPerSec(*demand)).expect("a place");
+        }
+        let later = LocalNs(0) + Nanos::from_secs(1);
+        agent.advance(later);
+        let rates = granted(&mut agent, later);
+        prop_assert!(rates.values().sum::<u64>() <= LINK.0);
+        let mut users: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+        for ((user, demand), rate) in all.iter().zip(rates.values()) {
+            users.entry(*user).or_default().push((*demand, *rate));
+        }
+        let sum = |of: &[(u64, u64)]| of.iter().fold((0_u64, 0), |(demand, rate), one| {
+            (demand.saturating_add(one.0), rate + one.1)
+        });
+        let totals: Vec<_> = users.values().map(|of| sum(of)).collect();
+        for parties in users.values().chain([&totals]) {
+            let most = parties.iter().map(|(_, rate)| *rate).max().unwrap_or(0);
+            for (demand, rate) in parties {
+                // What does not divide evenly stays.
+                let is_met = rate + 40 >= *demand;
+                prop_assert!(rate <= demand && (is_met || rate + 40 >= most), "{parties:?}");
+            }
+        }
+        let is_unmet = totals.iter().any(|(demand, rate)| rate + 40 < *demand);
+        prop_assert!(!is_unmet || sum(&totals).1 + 40 * 40 >= LINK.0, "{totals:?}");
     }
 
     #[test]

@@ -36,7 +36,7 @@ struct Lease {
 #[derive(Clone, Copy, Debug)]
 struct MemberGrant {
     demand: u64,
-    /// What it shall get.
+    /// What it is to get.
     target: u64,
     /// The stamp of its newest request, and how long its grants hold.
     answers: LocalNs,

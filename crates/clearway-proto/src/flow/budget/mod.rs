@@ -45,7 +45,7 @@ pub use member::BudgetMember;
 pub const LEASE: Nanos = Nanos::from_secs(2);
 /// How long the coordinator counts with it: a twentieth for clocks, and the time of a look.
 const LEASE_COUNTED: Nanos = Nanos(LEASE.0 + LEASE.0 / 8);
-/// How often whoever sends takes the rate: [`BudgetMember::take`].
+/// How often a sender takes the rate: [`BudgetMember::take`].
 pub const TAKE_EVERY: Nanos = Nanos::from_millis(100);
 /// Between two requests of a member: eight in a lease.
 pub const RENEW_EVERY: Nanos = Nanos::from_millis(250);

@@ -99,7 +99,7 @@ impl Builder {
         }
     }
 
-    /// Timeslices that this builder told to be complete, but that it has no part in building if no
+    /// Timeslices that this builder reported as complete, but that it has no part in building if no
     /// more than `settled` positions of its order count.
     pub(in crate::timeslice) fn void(&self, journal: &Journal, settled: u64) -> Vec<u64> {
         self.assemblies

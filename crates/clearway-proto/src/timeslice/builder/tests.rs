@@ -1,4 +1,4 @@
-//! A builder alone, told by hand what inputs and the others say.
+//! A builder alone, to which a test says what inputs and the others do.
 
 use alloc::sync::Arc;
 use alloc::vec;

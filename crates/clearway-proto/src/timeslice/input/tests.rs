@@ -1,4 +1,4 @@
-//! An input alone, told by hand what builders and the others say.
+//! An input alone, to which a test says what builders and the others do.
 
 use alloc::sync::Arc;
 use alloc::vec;

@@ -49,7 +49,7 @@ pub(in crate::timeslice) enum ProposedDecision {
     Join { member: RosterMember, incarnation: u32 },
     /// This member wants nothing more to be dealt to it.
     Retire(RosterMember),
-    /// This builder shall have other turns.
+    /// This builder is to have other turns.
     Weigh { member: RosterMember, weight: u32 },
 }
 

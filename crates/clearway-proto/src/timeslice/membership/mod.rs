@@ -181,7 +181,7 @@ impl Membership {
         self.consider(now, stakes);
     }
 
-    /// Returns whether nothing was decided for long although something should be; told once.
+    /// Returns whether nothing was decided for long although something should be; true once.
     pub(super) fn is_helpless(&mut self, now: LocalNs) -> bool {
         let long = self.interval.times(HELPLESS_INTERVALS << self.doublings);
         // The time in which this node was away itself does not count.

@@ -4,7 +4,7 @@
 //! # Model
 //! Two small traits, one for each side of a connection. An input's policy is shown what is due
 //! to each builder ([`TurnView`]) and chooses whose next contribution is posted ([`Sending`]). A builder's policy says
-//! which input it lets in next, or when intervals shall begin ([`Directing`]); where it does
+//! which input it lets in next, or when intervals are to begin ([`Directing`]); where it does
 //! neither, inputs go as far as their rings have room. A policy knows what its own node knows and
 //! nothing else.
 //!
@@ -201,7 +201,7 @@ pub(super) trait Sending: Debug {
     /// Handles a builder's proposal of an interval.
     fn proposed(&mut self, _proposal: Proposal) {}
 
-    /// Returns what all builders shall know, once.
+    /// Returns what all builders are to know, once.
     fn report(&mut self) -> Option<IntervalReport> {
         None
     }

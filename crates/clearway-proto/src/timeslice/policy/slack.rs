@@ -8,8 +8,8 @@
 //! and yet caught up with in between.
 //!
 //! # Source
-//! A standing queue told from a passing one by its minimum: CoDel (Nichols, Jacobson 2012), in
-//! rows.
+//! A standing queue distinguished from a passing one by its minimum: CoDel (Nichols, Jacobson
+//! 2012), in rows.
 //!
 //! # Invariants
 //! I1. The bound stays between [`ROWS_LEAST`] and [`ROWS_MOST`].

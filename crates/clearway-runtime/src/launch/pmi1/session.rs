@@ -153,7 +153,7 @@ impl<L: LineChannel> JobLink for Pmi1Session<L> {
     }
 
     fn abort(&mut self, code: i32, _sentence: &str) {
-        // A launcher that cannot be told any more sees this process end.
+        // A launcher that cannot be notified any more sees this process end.
         let _ = self.lines.send_line(&text::request("abort", &[("exitcode", &code.to_string())]));
     }
 }

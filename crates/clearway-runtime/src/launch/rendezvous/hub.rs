@@ -272,7 +272,7 @@ impl Hub {
         std::mem::take(&mut self.joined)
     }
 
-    /// Returns how the job ended, once nobody is left to be told.
+    /// Returns how the job ended, once nobody is left to be notified.
     pub(in crate::launch) fn outcome(&self) -> Option<&Result<(), JobFailure>> {
         self.over.as_ref().filter(|_| self.connections.is_empty()).map(|over| &over.outcome)
     }

@@ -2,8 +2,8 @@
 //! never waits for one.
 //!
 //! # Invariants
-//! I1. The thread ends when the job is over and everybody has been told, or when its [`HubServer`]
-//!     is dropped.
+//! I1. The thread ends when the job is over and everybody has been notified, or when its
+//!     [`HubServer`] is dropped.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
@@ -33,7 +33,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 pub(in crate::launch) enum HubEvent {
     /// This rank is known now.
     Joined(u32),
-    /// The job is over and everybody has been told.
+    /// The job is over and everybody has been notified.
     Over(Result<(), JobFailure>),
 }
 
@@ -86,7 +86,7 @@ impl HubServer {
 
     /// Ends the job: all ranks are notified.
     pub(in crate::launch) fn end(&self, code: i32, sentence: String) {
-        // A thread that has ended already told everybody.
+        // A thread that has ended already notified everybody.
         self.order(HubCommand::End(JobFailure { code, sentence, rank: None, was_said: false }));
     }
 
@@ -105,7 +105,7 @@ impl HubServer {
         self.events.recv_timeout(timeout).ok()
     }
 
-    /// Waits, at most `timeout`, until everybody has been told that the job is over.
+    /// Waits, at most `timeout`, until everybody has been notified that the job is over.
     pub(in crate::launch) fn wait_over(&self, timeout: Duration) -> Option<Result<(), JobFailure>> {
         let until = Instant::now() + timeout;
         loop {

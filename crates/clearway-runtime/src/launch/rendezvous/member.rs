@@ -55,7 +55,7 @@ pub(in crate::launch) struct JoinClaim {
 /// How a rank learnt that the job is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::launch) enum EndSource {
-    /// The hub told all ranks, rank 0 among them.
+    /// The hub notified all ranks, rank 0 among them.
     Hub,
     /// The hub is gone.
     Silence,

@@ -445,7 +445,7 @@ static void gets(void)
     end(queue);
 }
 
-/* Gap 16: what is granted is told, is never above what was asked for, and how long pushes took as well. */
+/* Gap 16: what is granted is said, is never above what was asked for, and how long pushes took as well. */
 static void grants(void)
 {
     static const int marks[4] = {46, 0, 8, 1};

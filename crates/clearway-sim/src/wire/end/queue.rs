@@ -25,7 +25,7 @@ const QUEUE_BYTES: u64 = BODY_MAX as u64;
 pub(super) struct TransmitQueue {
     messages: u32,
     bytes: u64,
-    /// Somebody was told `NoRoom`.
+    /// Somebody got `NoRoom`.
     refused: bool,
 }
 

@@ -6,12 +6,13 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use clearway_runtime::launch::escaped;
 use clearway_sim::Picos;
-use clearway_sim::check::{Failure, Trial};
+use clearway_sim::check::{Failure, Symptom, Trial};
 
 use crate::command::print;
 use crate::run::exit::Exit;
-use crate::run::notice;
+use crate::run::{RemainingTime, notice, reached};
 
 /// A failure is a page of text; a megabyte is somebody else's file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -22,13 +23,19 @@ pub(super) fn replay(file: &Path, until: Option<u64>) -> Result<Exit> {
     let failure = Failure::parse(&shown, &read(file)?)?;
     let mut page = heading(&failure);
     let mut events = 0u64;
+    // Where two ways to compute differ, both are tried after the run.
+    let runs = if failure.violation.symptom == Symptom::Differs { 3 } else { 1 };
+    let remaining = RemainingTime::begin("run", vec![1.0; runs], None);
+    remaining.part(escaped(&shown));
     let outcome = failure.replay(&mut |at, what| {
         events += 1;
+        reached(at.0, failure.violation.at.0);
         if until.is_none_or(|until| events <= until) {
             // Writing to a `String` cannot fail.
             let _ = writeln!(page, "{events:>6}  {:>14}  {what}", micros(at));
         }
     })?;
+    drop(remaining);
     if let Some(until) = until.filter(|until| *until < events) {
         let _ = writeln!(page, "   ...  {} more events after {until}", events - until);
     }

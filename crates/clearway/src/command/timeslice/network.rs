@@ -15,7 +15,7 @@ use crate::mechanism::timeslice::{
     HostConditions, InitialRings, Neighbourhoods, TimesliceMetrics, TimeslicePlan,
     TimesliceProtocol, UnscheduledMessages,
 };
-use crate::policy::{Grant, SitePolicyFlag};
+use crate::policy::{Grant, TimeslicePolicyFlags};
 use crate::report::FigureFormat;
 use crate::run::VenueKind;
 use crate::run::exit::{Exit, UsageError, wrong_usage};
@@ -70,7 +70,7 @@ pub(super) struct NetworkFlags {
     #[command(flatten)]
     pub(super) job: JobArguments,
     #[command(flatten)]
-    site: SitePolicyFlag,
+    site: TimeslicePolicyFlags,
 }
 
 /// A simulated fabric.

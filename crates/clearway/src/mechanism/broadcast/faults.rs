@@ -2,8 +2,8 @@
 //! damaged or late, who dies and who stands still follow from the seed.
 //!
 //! # Invariants
-//! I1. Every cast ends with identical and right bytes at all survivors, or with the same end told
-//!     to all of them; else this is an error.
+//! I1. Every cast ends with identical and right bytes at all survivors, or with the same end
+//!     at all of them; else this is an error.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

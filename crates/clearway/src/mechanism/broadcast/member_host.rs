@@ -243,7 +243,7 @@ struct RunningCast<'a> {
     /// What had no room here before this cast.
     dropped: u64,
     samples: ProgressSamples,
-    /// When each was told: a step can be long.
+    /// When each was reported: a step can be long.
     events: Vec<(LocalNs, BroadcastEvent)>,
     commands: Vec<BroadcastCommand>,
     /// Root: the object that is made next.

@@ -152,8 +152,8 @@ impl CastResult {
         format!("{} survivors have {stable} of {all} objects, all bytes right", self.accounts.len())
     }
 
-    /// Returns why this is not what was promised, if it is not: wrong bytes, or survivors that were
-    /// told different ends.
+    /// Returns why this is not what was promised, if it is not: wrong bytes, or survivors that
+    /// learned different ends.
     pub(super) fn broken(&self) -> Option<String> {
         let faults = self
             .accounts

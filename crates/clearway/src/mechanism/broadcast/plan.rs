@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::scenario::RankAt;
 
-/// How an object shall reach all.
+/// How an object reaches all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CastMode {

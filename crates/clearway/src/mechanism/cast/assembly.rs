@@ -207,7 +207,7 @@ impl Assembly {
         self.entries.get(number as usize)?.blocks()
     }
 
-    /// Returns which blocks of a file are not there, when they shall have these hashes.
+    /// Returns which blocks of a file are not there, when these are the hashes to have.
     pub(super) fn compare(&mut self, number: u32, hashes: &[BlockHash]) -> NumberRuns {
         let mut lacks = NumberRuns::default();
         match self.keep(number, hashes) {
@@ -231,7 +231,7 @@ impl Assembly {
             return Err("it is no file".to_owned());
         };
         if entry.blocks() != Some(hashes.len() as u32) {
-            return Err("the sender told other hashes than it has blocks".to_owned());
+            return Err("the sender sent more or fewer hashes than the file has blocks".to_owned());
         }
         let is_foreign =
             self.target.find(&entry.path).map_err(why)?.is_some_and(|found| found.is_foreign);

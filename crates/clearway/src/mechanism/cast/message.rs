@@ -162,7 +162,7 @@ pub(super) enum FromReceiver {
     },
     /// What it lacks of a file of which it has a part.
     Lacks { file: u32, runs: NumberRuns },
-    /// It has told of all files.
+    /// It has answered for all files.
     Compared,
     /// It is busy, and there.
     Alive,

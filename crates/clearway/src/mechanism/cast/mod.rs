@@ -106,7 +106,7 @@ pub(crate) struct CastRequest {
     pub(crate) name: Option<String>,
     /// A line for the shell whose output is cast.
     pub(crate) program: Option<String>,
-    /// The length that a stream shall have.
+    /// The length that a stream must have.
     pub(crate) expected: Option<u64>,
     /// What is not cast.
     pub(crate) exclude: Vec<ExcludePattern>,

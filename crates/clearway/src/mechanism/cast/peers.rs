@@ -57,7 +57,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// time, six seconds in all.
 const PAUSES_MS: [u64; 6] = [100, 200, 400, 800, 1500, 3000];
 
-/// A receiver that shall come.
+/// A receiver that is expected.
 pub(super) struct ExpectedReceiver {
     /// For people.
     pub(super) name: String,
@@ -317,7 +317,7 @@ impl CastReceivers {
                 (peer.outbox, peer.addresses) = (Some(outbox), addresses)
             }
             ReceiverEvent::Said(message) => peer.handle(message),
-            // A receiver that has told its outcome may go.
+            // A receiver that has reported its outcome may go.
             ReceiverEvent::Gone(_) if peer.outcome.is_some() => {}
             ReceiverEvent::Gone(why) => peer.lose(&why),
         }

@@ -38,7 +38,7 @@ pub(super) struct ManifestEntry {
 pub(super) enum EntryKind {
     File {
         size: u64,
-        /// It has holes, and shall have some where it goes.
+        /// It has holes, and gets some where it goes.
         sparse: bool,
     },
     /// A file whose length is known when it ends.
@@ -88,7 +88,7 @@ pub(super) fn length_of(block: u32, size: u64) -> u64 {
     size.saturating_sub(u64::from(block) * BLOCK).min(BLOCK)
 }
 
-/// A set of numbers, told as runs: first number and how many.
+/// A set of numbers, written as runs: first number and how many.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct NumberRuns(Vec<(u32, u32)>);
 

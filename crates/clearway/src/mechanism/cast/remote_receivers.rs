@@ -247,9 +247,9 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("let in");
         let same = stream.try_clone().expect("the same");
         let connection = to_receiver(stream).expect("a connection");
-        assert_eq!(getsockopt(&same, sockopt::TcpUserTimeout).expect("told"), 0);
+        assert_eq!(getsockopt(&same, sockopt::TcpUserTimeout).expect("an option"), 0);
         assert!(
-            getsockopt(&same, sockopt::KeepAlive).expect("told"),
+            getsockopt(&same, sockopt::KeepAlive).expect("an option"),
             "a host that is gone is noticed"
         );
         drop(connection);

@@ -18,10 +18,11 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Component, Path};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -67,6 +68,8 @@ const NOTES_MAX: usize = 20;
 pub(super) struct TargetDirectory {
     /// `None` if it does not exist, and this cast must not create it.
     root: Option<OwnedFd>,
+    /// Where there is none: the nearest directory around it, and the names from there to it.
+    around: Option<(OwnedFd, Vec<OsString>)>,
     access: TargetAccess,
     naming: TemporaryNames,
     /// What somebody should know, a sentence each.
@@ -156,7 +159,8 @@ impl TargetDirectory {
             TargetAccess::Change => TemporaryNames::open(),
             TargetAccess::Look => TemporaryNames::look(),
         };
-        Ok(Self { root, access, naming, notes: Vec::new(), near: None, opened: Vec::new() })
+        let around = if root.is_none() { nearest(path) } else { None };
+        Ok(Self { root, around, access, naming, notes: Vec::new(), near: None, opened: Vec::new() })
     }
 
     /// Opens the directory at `inner` below `path`, reached without leaving that.
@@ -173,10 +177,28 @@ impl TargetDirectory {
             Err(why) => bail!("{inner} below {}: {}", path.display(), reason(&why)),
             Ok(root) => Some(root),
         };
+        if root.is_none() {
+            outer.around = outer.around_inner(inner);
+        }
         outer.restore();
         outer.near = None;
         outer.root = root;
         Ok(outer)
+    }
+
+    /// Returns the nearest directory around that at `inner`, which is absent, and the names from
+    /// there to it.
+    fn around_inner(&mut self, inner: &RelativePath) -> Option<(OwnedFd, Vec<OsString>)> {
+        let names: Vec<OsString> = inner.names().map(OsStr::to_owned).collect();
+        if let Some((directory, before)) = self.around.take() {
+            return Some((directory, [before, names].concat()));
+        }
+        (0..names.len()).rev().find_map(|count| {
+            let (present, absent) = names.split_at_checked(count)?;
+            let outer = RelativePath::from_names(present.iter().map(|name| name.as_bytes()))?;
+            let directory = self.directory(&outer, MissingParents::Look).ok()?;
+            Some((directory.try_clone_to_owned().ok()?, absent.to_vec()))
+        })
     }
 
     /// Returns whether nothing may be changed.
@@ -277,8 +299,8 @@ impl TargetDirectory {
             other => other?,
         };
         let directory = fstat(parent)?.st_ino;
-        // Whoever has it may give it its name while it is waited for: then it is looked for once
-        // more.
+        // A cast that has it may give it its name while it is waited for: then it is looked for
+        // once more.
         for attempt in (0..ATTEMPTS).flat_map(|attempt| [attempt; 2]) {
             let name = naming.name(directory, &name, attempt);
             let flags = access | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
@@ -441,12 +463,22 @@ impl TargetDirectory {
         Ok(unlinkat(parent, name.as_os_str(), flag)?)
     }
 
-    /// Returns what tells its directory, and then each that it is in, from others of the machine.
+    /// Returns what tells its directory, and then each that it is in, from others of the machine;
+    /// also those that a cast would make.
     pub(super) fn places(&self) -> io::Result<Vec<(u64, u64)>> {
-        let Some(root) = &self.root else { return Ok(Vec::new()) };
+        let (root, absent) = match (&self.root, &self.around) {
+            (Some(root), _) => (root, &[][..]),
+            (None, Some((directory, names))) => (directory, names.as_slice()),
+            (None, None) => return Ok(Vec::new()),
+        };
         let place =
             |directory: &OwnedFd| fstat(directory).map(|found| (found.st_dev, found.st_ino));
-        let mut places = vec![place(root)?];
+        let outer = place(root)?;
+        let counts = (1..=absent.len()).rev().take(DEPTH_MAX - 1);
+        let mut places: Vec<_> = counts
+            .filter_map(|count| Some(absent_place(outer, absent.get(..count)?)))
+            .chain([outer])
+            .collect();
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let mut at = openat(root, ".", flags, Mode::empty())?;
         while places.len() < DEPTH_MAX {
@@ -545,7 +577,7 @@ impl TargetDirectory {
         }
     }
 
-    /// Gives the directory at `path` what it shall have in the end.
+    /// Gives the directory at `path` what it is to have in the end.
     pub(super) fn close(
         &mut self,
         path: &RelativePath,
@@ -581,6 +613,32 @@ impl Drop for TargetDirectory {
 }
 
 /// Returns whether `error` says that a name does not exist which this cast must not create.
+/// Returns the nearest directory around `path`, which is absent, and the names from there to it;
+/// nothing where that cannot be known.
+fn nearest(path: &Path) -> Option<(OwnedFd, Vec<OsString>)> {
+    let (outer, directory) = path.ancestors().skip(1).find_map(|outer| {
+        let shown = if outer.as_os_str().is_empty() { Path::new(".") } else { outer };
+        Some((outer, File::open(shown).ok()?))
+    })?;
+    let mut names = Vec::new();
+    for part in path.strip_prefix(outer).ok()?.components() {
+        match part {
+            Component::Normal(name) => names.push(name.to_owned()),
+            Component::ParentDir => drop(names.pop()?),
+            _ => {}
+        }
+    }
+    Some((directory.into(), names))
+}
+
+/// Returns what tells a directory from others that a cast would make: `names` below `outer`. No file
+/// system has this number (stat(2) gives it 32 bits on Linux).
+fn absent_place(outer: (u64, u64), names: &[OsString]) -> (u64, u64) {
+    let mut hasher = DefaultHasher::new();
+    (outer, names).hash(&mut hasher);
+    (u64::MAX, hasher.finish())
+}
+
 fn is_absent(error: &io::Error, access: TargetAccess) -> bool {
     access == TargetAccess::Look && error.kind() == io::ErrorKind::NotFound
 }
@@ -730,7 +788,7 @@ fn expect_own(outer: &FileStat, inner: &FileStat) -> io::Result<()> {
 pub(super) fn reason(error: &io::Error) -> String {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ELOOP | Errno::ENOTDIR) => {
-            "a file or a symbolic link is where a directory shall be".to_owned()
+            "a file or a symbolic link is where a directory must be".to_owned()
         }
         Some(errno) => errno.desc().to_owned(),
         None => error.to_string(),

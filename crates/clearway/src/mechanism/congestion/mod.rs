@@ -10,6 +10,7 @@
 
 mod bursts;
 mod calibration;
+pub(crate) mod cast_load;
 mod cell;
 pub(crate) mod coordinator;
 mod culprit;
@@ -31,9 +32,8 @@ mod shares_section;
 pub(crate) mod simulated;
 mod single_runs;
 mod slowest;
+pub(crate) mod staging_load;
 pub(crate) mod windows;
-pub(crate) mod with_cast;
-pub(crate) mod with_staging;
 
 pub(crate) use bursts::Bursts;
 pub(crate) use calibration::small_messages;

@@ -8,7 +8,7 @@ use clearway_proto::wire::{SHORT_HEAD, Wire};
 use clearway_runtime::clock;
 use clearway_wires::WireNeeds;
 
-use super::with_staging::TestWithStaging;
+use super::staging_load::TestWithStaging;
 use crate::run::exit::Exit;
 use crate::run::rank_process::RankContext;
 use crate::run::session::Protocol;

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
 use super::bursts::Bursts;
+use super::cast_load::CASTS_MAX;
 use super::program::Programs;
 use super::windows::SETTLE;
-use super::with_cast::CASTS_MAX;
 use crate::scenario::fabric::round;
 use crate::scenario::{
     Fabric, Section, Time, check_queues, check_slice, check_window, distinct, is_given, slice_max,

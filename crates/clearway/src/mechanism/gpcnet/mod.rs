@@ -102,7 +102,7 @@ pub(crate) fn run(
     suite: Suite,
     site: Option<&CoordinatedJob>,
 ) -> Result<(String, Report)> {
-    // What cannot be read shall not be waited for.
+    // What cannot be read is not waited for.
     let beside = order.flags.beside.as_ref().map(|path| {
         let text = fs::read_to_string(path)
             .with_context(|| format!("{} cannot be read", path.display()))?;

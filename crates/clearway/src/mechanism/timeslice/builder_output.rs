@@ -257,7 +257,7 @@ impl BuilderOutput {
         self.unfinished.as_ref().map(|unfinished| unfinished.name().display().to_string())
     }
 
-    /// Gives the archive, if there is one, the name that it shall have.
+    /// Gives the archive, if there is one, its own name.
     ///
     /// # Errors
     /// As [`UnfinishedFile::keep`].
@@ -294,7 +294,7 @@ impl BuilderOutput {
         self.complete.insert(position, timeslice);
     }
 
-    /// Returns the next timeslice that shall leave, all before the position `row` being complete,
+    /// Returns the next timeslice that is to leave, all before the position `row` being complete,
     /// and memory for it.
     pub(super) fn next(&mut self, row: u64) -> Option<OutgoingTimeslice> {
         if self.under_way == UNDER_WAY_MAX {

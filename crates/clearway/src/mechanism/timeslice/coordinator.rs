@@ -70,7 +70,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Heartbeats before a run begins: then everybody was heard once, and is missed if it falls silent.
 const BEATS: u32 = 2;
 
-/// What ranks shall do.
+/// What ranks are to do.
 pub(crate) struct TimesliceTask {
     pub(crate) feed: BuildSpec,
     /// Bytes that an input holds until they are built.
@@ -297,7 +297,7 @@ impl<'a> TimesliceCoordinator<'a> {
         Ok(is_complete)
     }
 
-    /// Hears what was told of the run before.
+    /// Takes in late reports of the run before.
     fn drain_responses(&mut self) -> Result<()> {
         let settled = Instant::now() + SETTLE;
         while Instant::now() < settled {
@@ -731,7 +731,7 @@ impl<'a> TimesliceCoordinator<'a> {
                 Some((rank, Err(how))) => {
                     bail!("{} {how} before the run began; run again", self.name(rank))
                 }
-                // What was told of the run before.
+                // A late report of the run before.
                 Some(_) => {}
                 None if Instant::now() > deadline => {
                     bail!("inputs and builders did not meet within {TIMEOUT:?}")

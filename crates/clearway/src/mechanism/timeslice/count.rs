@@ -96,7 +96,7 @@ pub(super) struct RunCounts {
     processor: BTreeMap<Rank, [Nanos; 2]>,
     /// That of processes that ended, while it was counted.
     spent: Nanos,
-    /// The same at each sample, until all inputs have told theirs.
+    /// The same at each sample, until all inputs have reported theirs.
     samples: BTreeMap<u64, Vec<u64>>,
 }
 
@@ -119,7 +119,7 @@ impl RunCounts {
         }
     }
 
-    /// Returns whether every rank has told its last sample.
+    /// Returns whether every rank has reported its last sample.
     pub(super) fn is_over(&self) -> bool {
         self.last.len() == self.ranks
             && self.last.values().all(|number| self.length.is_over(*number))
@@ -152,7 +152,7 @@ impl RunCounts {
         }
     }
 
-    /// Returns the number of the last sample that any rank has told.
+    /// Returns the number of the last sample that any rank has reported.
     pub(super) fn reported(&self) -> u64 {
         self.last.values().copied().max().unwrap_or(0)
     }
@@ -264,7 +264,7 @@ mod tests {
             counts.add(Rank(3), &progress(number, seconds * 1_000_000_000, built(300)));
         }
         assert_eq!(counts.cost(), Some(1200.0 / 3.0));
-        // A process that was killed before it told anything took nothing that is known.
+        // A process that was killed before it reported anything took nothing that is known.
         counts.restart(Rank(2));
         assert_eq!(counts.cost(), Some(1200.0 / 3.0));
     }

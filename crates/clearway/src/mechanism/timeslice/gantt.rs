@@ -16,7 +16,7 @@ use super::plan::TimeslicePlan;
 
 /// Inputs that are shown: more rows than a page has lines for.
 const INPUTS_MAX: usize = 48;
-/// Steps of a gantt: more than a page is wide in cells that can be told apart.
+/// Steps of a gantt: more than a page is wide in cells that can be seen.
 const STEPS: u64 = 160;
 
 /// Which input sent to whom.

@@ -119,8 +119,8 @@ fn addresses() -> Result<Vec<(Ipv4Addr, Option<u64>)>> {
     Ok(found.into_iter().map(|one| (one.address, interface::speed(&one.interface))).collect())
 }
 
-/// Returns the switches above each of `ranks`, as Slurm told them; none where hosts have the address
-/// of another, because a launcher gave all ranks the environment of its own.
+/// Returns the switches above each of `ranks`, as Slurm names them; none where hosts have the
+/// address of another, because a launcher gave all ranks the environment of its own.
 pub(super) fn paths_of_slurm(ranks: &[HostDescription]) -> Vec<Option<Vec<String>>> {
     let mut hosts: BTreeMap<&str, &HostDescription> = BTreeMap::new();
     for description in ranks {

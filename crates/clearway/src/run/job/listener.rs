@@ -318,12 +318,13 @@ mod tests {
             door.accept_all(&descriptions(2), Rank(0), TIMEOUT, &mut || Ok(())).expect("it came");
         for end in [&rank, &peers[0].connection] {
             assert!(
-                end.nodelay().expect("told") && getsockopt(end, sockopt::KeepAlive).expect("told")
+                end.nodelay().expect("an option")
+                    && getsockopt(end, sockopt::KeepAlive).expect("an option")
             );
-            let idle = getsockopt(end, sockopt::TcpKeepIdle).expect("told");
-            let every = getsockopt(end, sockopt::TcpKeepInterval).expect("told");
-            let probes = getsockopt(end, sockopt::TcpKeepCount).expect("told");
-            let unanswered = getsockopt(end, sockopt::TcpUserTimeout).expect("told");
+            let idle = getsockopt(end, sockopt::TcpKeepIdle).expect("an option");
+            let every = getsockopt(end, sockopt::TcpKeepInterval).expect("an option");
+            let probes = getsockopt(end, sockopt::TcpKeepCount).expect("an option");
+            let unanswered = getsockopt(end, sockopt::TcpUserTimeout).expect("an option");
             assert!(
                 idle + every * probes <= 30 && unanswered <= 30_000,
                 "{idle} {every} {probes} {unanswered}"

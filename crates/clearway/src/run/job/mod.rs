@@ -17,7 +17,8 @@
 //! # Invariants
 //! I1. A follower ends when its connection does, and its process with it. If it was not notified that
 //!     the run is over, it ends the job.
-//! I2. Whoever goes in at the listener knows a number that only the exchange told.
+//! I2. A process that comes in at the listener knows a number that only the exchange
+//!     carried.
 
 mod admission;
 mod follower;
@@ -69,7 +70,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct JobSpec {
     /// Whether others can read its messages.
     pub(crate) sealing: SealingPolicy,
-    /// What its ranks shall talk over.
+    /// What its ranks talk over.
     pub(crate) wire: WireRequest,
     /// Whether the run goes on without ranks that end.
     pub(crate) losses: LossPolicy,

@@ -32,7 +32,7 @@ use crate::run::task::RankWait;
 /// Returns the transfers that this machine can run in a lab, and why it cannot run the others.
 pub(super) fn transfers() -> (Vec<Transfer>, Vec<String>) {
     let (mut transfers, mut left_out) = (Vec::new(), Vec::new());
-    match puts::tools() {
+    match puts::tried_tools() {
         Ok(_) => transfers.push(Transfer::Puts),
         Err(why) => left_out.push(format!("the puts of an OpenSHMEM program were left out: {why}")),
     }

@@ -1,10 +1,13 @@
 //! The OpenSHMEM program of a lab: its source, and the tools of the installation that compile and start
 //! it.
 
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use clearway_runtime::launch::escaped;
 
 /// The program.
 pub(super) const SOURCE: &str = include_str!("puts.c");
@@ -15,6 +18,21 @@ pub(super) const CLASS: &str = "low";
 pub(super) struct ShmemTools {
     oshcc: PathBuf,
     pub(super) oshrun: PathBuf,
+}
+
+/// Finds the tools, and compiles the program for a trial.
+///
+/// # Errors
+/// One sentence: what is not installed, or what the compiler says.
+pub(super) fn tried_tools() -> Result<ShmemTools, String> {
+    let tools = tools()?;
+    let name = format!("clearway-together-trial-{}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    let made = DirBuilder::new().mode(0o700).create(&directory);
+    made.map_err(|why| format!("{} cannot be made: {why}", directory.display()))?;
+    let tried = tools.try_program(&directory);
+    let _ = fs::remove_dir_all(&directory);
+    tried.map(|()| tools)
 }
 
 /// Finds the tools.
@@ -43,6 +61,15 @@ pub(super) fn tools() -> Result<ShmemTools, String> {
 }
 
 impl ShmemTools {
+    /// Compiles the program in `directory`.
+    fn try_program(&self, directory: &Path) -> Result<(), String> {
+        let source = directory.join("puts.c");
+        fs::write(&source, SOURCE)
+            .map_err(|why| format!("{} cannot be written: {why}", source.display()))?;
+        let compiled = self.compile(&source, &directory.join("puts"));
+        compiled.map_err(|why| reason(&format!("{why:#}")))
+    }
+
     /// Compiles a program.
     pub(super) fn compile(&self, source: &Path, program: &Path) -> Result<()> {
         let mut command = Command::new(&self.oshcc);
@@ -52,5 +79,38 @@ impl ShmemTools {
             bail!("oshcc failed: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
         Ok(())
+    }
+}
+
+/// Returns the line of what a compiler says that stands for all: its first error, else its first line.
+fn reason(said: &str) -> String {
+    let line = said.lines().find(|line| line.contains("error"));
+    escaped(line.or_else(|| said.lines().next()).unwrap_or_default().trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reason__the_first_error_of_a_compiler_stands_for_all_that_it_says() {
+        let said =
+            "oshcc failed: In file included from puts.c:1:\na.h:2: fatal error: no\x1b file\nnote";
+        assert_eq!(reason(said), "a.h:2: fatal error: no\\u{1b} file");
+        assert_eq!(reason("oshcc failed: stopped\nlater"), "oshcc failed: stopped");
+    }
+
+    #[test]
+    fn try_program__a_compiler_that_fails_is_a_reason() {
+        let name = format!("clearway-together-puts-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir_all(&directory).expect("a directory");
+        let tried = |oshcc: &str| {
+            ShmemTools { oshcc: oshcc.into(), oshrun: PathBuf::new() }.try_program(&directory)
+        };
+        assert_eq!(tried("true"), Ok(()));
+        assert!(tried("false").is_err_and(|why| why.starts_with("oshcc failed")));
+        assert!(tried("/no/such/oshcc").is_err_and(|why| why.starts_with("oshcc cannot start")));
+        fs::remove_dir_all(&directory).expect("removed");
     }
 }

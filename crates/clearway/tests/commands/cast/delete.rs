@@ -151,7 +151,7 @@ fn delete__a_name_of_another_kind_makes_room() {
         write(&ground.at(0, &format!("tree/{name}/old/inner")));
     }
     write(&ground.at(0, "tree/directory"));
-    ground.cast(&["tree"]).expect(1, "file: a directory is where a file shall be");
+    ground.cast(&["tree"]).expect(1, "file: a directory is where a file must be");
     ground.cast(&["tree", "--delete", "-n"]).expect(0, "would be removed: tree/file/old/inner");
     assert!(ground.at(0, "tree/file/old/inner").exists(), "nothing was changed");
     ground.cast(&["tree", "--delete"]).expect(0, "1 of 1 have everything");

@@ -148,7 +148,7 @@ fn dry_run__what_would_fail_is_said() {
     let ground = Ground::new("dry-fails", 1);
     fs::write(ground.from("model"), b"model").expect("written");
     fs::create_dir(ground.at(0, "model")).expect("made");
-    ground.cast(&["model", "-n"]).expect(1, "model: a directory is where a file shall be");
+    ground.cast(&["model", "-n"]).expect(1, "model: a directory is where a file must be");
     ground
         .cast(&["model", "-n", "--to", "127.0.0.1:1"])
         .expect(1, "does `clearway cast serve` run there?");

@@ -79,7 +79,7 @@ impl Listening {
 
 #[test]
 fn sealed__containers_of_one_machine_talk_sealed() {
-    const MARKER: &[u8] = b"nobody else shall read this";
+    const MARKER: &[u8] = b"nobody else may read this";
     let Some(lab) = lab("cast-sealed", 2) else { return };
     let mut ground = Ground::new("sealed", 0);
     receive_on(&mut ground, &lab, 1);

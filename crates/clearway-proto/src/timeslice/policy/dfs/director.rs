@@ -81,7 +81,7 @@ pub(in crate::timeslice) struct Director {
     kept: Option<Nanos>,
     /// The first interval since builders' shares last changed.
     fresh: u32,
-    /// Intervals that are over, for whoever watches.
+    /// Intervals that are over, for observers.
     over: Vec<IntervalRecord>,
 }
 
@@ -287,7 +287,7 @@ mod tests {
     }
 
     /// Three inputs begin interval 0 at 100, 140 and 300 and take 1,000, 1,100 and 5,000: it began
-    /// at 200 and took 1,100, so interval 2 shall begin at 200 + 2 x 1,100 and take 1,100.
+    /// at 200 and took 1,100, so interval 2 is to begin at 200 + 2 x 1,100 and take 1,100.
     #[test]
     fn proposal__is_worked_out_from_all_reports() {
         let mut director = director(None);

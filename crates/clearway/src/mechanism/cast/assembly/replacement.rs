@@ -41,7 +41,7 @@ impl Assembly {
     }
 
     pub(super) fn in_the_way() -> FileFailure {
-        "a directory is where a file shall be".to_owned()
+        "a directory is where a file must be".to_owned()
     }
 
     /// Puts a whole file into its place, or keeps it until the directory that has its name goes.

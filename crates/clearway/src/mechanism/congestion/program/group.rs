@@ -1,5 +1,5 @@
-//! A program of the user's on the hosts where it plays its part: one guard on each, told together,
-//! heard together.
+//! A program of the user's on the hosts where it plays its part: one guard on each, which get
+//! commands and are heard together.
 //!
 //! # Invariants
 //! I1. Dropping a group closes its guards' standard input, which ends every program, and waits for
@@ -23,7 +23,7 @@ const ANSWER_MAX: u64 = 64 << 10;
 /// How long a guard may take to answer for a program that it was asked to end, beyond the time that
 /// it gives the program.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How often whoever waits looks around.
+/// How often one that waits looks around.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What a program is for.

@@ -50,7 +50,7 @@ pub(crate) const AGAIN: &str = "again";
 /// End the run.
 pub(crate) const STOP: &str = "stop";
 
-/// The pause before a program that ended is run again: one that ends at once shall not take a
+/// The pause before a program that ended is run again: one that ends at once must not take a
 /// processor.
 const PAUSE: Duration = Duration::from_millis(20);
 /// What asks a guard to end; the first also says that its watcher is gone.

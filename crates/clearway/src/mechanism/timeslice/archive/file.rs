@@ -9,17 +9,20 @@
 //! I1. A stream that ends too early is no error: [`ArchiveFile::cut`] tells of it. One that is
 //!     closed too early is.
 
+use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::rc::Rc;
 
 use clearway_proto::archive::{Compression, Header, Item, Limits, Parsed, Reader, Remainder};
 use zstd::stream::read::Decoder;
 
 use super::locator::TCP;
+use crate::run::reached;
 
 /// How much is read at once: large against a system call, small against an item.
 const BUFFER: usize = 256 << 10;
@@ -62,6 +65,36 @@ pub(crate) enum Truncation {
     Stream,
 }
 
+/// How much has been read of files that belong together, for the forecast of the command.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadProgress {
+    done: Rc<Cell<u64>>,
+    all: u64,
+}
+
+impl ReadProgress {
+    /// Begins with nothing of `all` bytes.
+    pub(crate) fn new(all: u64) -> Self {
+        Self { done: Rc::default(), all }
+    }
+}
+
+/// Notes how much of a file has been read.
+pub(super) struct WatchedStream {
+    pub(super) stream: Box<dyn Read>,
+    pub(super) progress: ReadProgress,
+}
+
+impl Read for WatchedStream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.stream.read(bytes)?;
+        let ReadProgress { done, all } = &self.progress;
+        done.set(done.get() + count as u64);
+        reached(done.get().min(*all), *all);
+        Ok(count)
+    }
+}
+
 /// An open archive.
 pub(crate) struct ArchiveFile {
     stream: Box<dyn BufRead>,
@@ -77,6 +110,19 @@ impl ArchiveFile {
     /// When the file cannot be read, or does not begin as an archive.
     pub(crate) fn open(path: &Path, limits: Limits) -> Result<Self, ArchiveReadError> {
         Self::read(stream_of(path)?, limits)
+    }
+
+    /// Opens it as [`Self::open`] does, and notes in `progress` what is read.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(super) fn open_watched(
+        path: &Path,
+        limits: Limits,
+        progress: ReadProgress,
+    ) -> Result<Self, ArchiveReadError> {
+        let stream = stream_of(path)?;
+        Self::read(Box::new(WatchedStream { stream, progress }), limits)
     }
 
     /// Creates the archive that `stream` gives, its header read.

@@ -11,9 +11,11 @@ use anyhow::{Result, bail};
 use clearway_proto::archive::{ArchiveKind, Component, ComponentDescriptor, TimesliceDescriptor};
 use clearway_proto::base::Nanos;
 use clearway_proto::microslice::{Generator, GeneratorPlan, Microslice, MicrosliceDescriptor};
+use clearway_runtime::launch::escaped;
 
 use super::locator::{INPUT, filled};
 use super::{ArchiveFormat, ArchiveSink};
+use crate::run::{RemainingTime, reached};
 
 /// What an archive is to be made of.
 #[derive(Clone, Copy, Debug)]
@@ -47,14 +49,22 @@ pub(crate) fn make(to: &str, form: ArchiveFormat, recipe: &ArchiveRecipe) -> Res
     let channels: Vec<Generator> = (first..=last)
         .map(|channel| Generator::new(GeneratorPlan { channel, ..recipe.plan }))
         .collect();
+    let files = match recipe.shape {
+        ArchiveShape::Timeslices { .. } => 1,
+        ArchiveShape::Microslices => channels.len(),
+    };
+    let remaining = RemainingTime::begin("file", vec![1.0; files], None);
     match recipe.shape {
         ArchiveShape::Timeslices { core, overlap } => {
+            remaining.part(escaped(to));
             timeslices(Path::new(to), form, recipe, &channels, [core, overlap])
         }
         ArchiveShape::Microslices => {
             let mut inputs = channels.iter().zip(0u64..);
             inputs.try_for_each(|(channel, input)| {
-                microslices(&filled(to, INPUT, input), form, recipe, channel)
+                let path = filled(to, INPUT, input);
+                remaining.part(escaped(&path.display().to_string()));
+                microslices(&path, form, recipe, channel)
             })
         }
     }
@@ -73,6 +83,7 @@ fn microslices(
             MicrosliceDescriptor { offset, ..generator.microslice(number, &mut content) };
         sink.microslice(&Microslice { descriptor, content: &content })?;
         offset += u64::from(descriptor.size);
+        reached(number, recipe.items);
     }
     sink.finish()
 }
@@ -112,6 +123,7 @@ fn timeslices(
             data,
         });
         sink.timeslice(&descriptor, components)?;
+        reached(index, recipe.items);
     }
     sink.finish()
 }

@@ -8,18 +8,21 @@
 //! # Invariants
 //! I1. All files of a source hold the same kind of items.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result, bail};
 use clearway_proto::archive::{ArchiveKind, Header, Item, Limits};
 use clearway_proto::microslice::Microslice;
 
 use super::Locator;
-use super::file::ArchiveFile;
+use super::file::{ArchiveFile, ReadProgress};
 use super::locator::exists;
 
 /// Gives items one after the other.
 pub(crate) struct ArchiveSource {
     locator: Locator,
     limits: Limits,
+    progress: Option<ReadProgress>,
     file: ArchiveFile,
     /// Number of the open file in its sequence.
     number: u64,
@@ -36,10 +39,28 @@ impl ArchiveSource {
     /// # Errors
     /// When it cannot be read or is no archive.
     pub(crate) fn open(locator: Locator, limits: Limits) -> Result<Self> {
-        let file = open(&locator, 0, limits)?;
+        Self::start(locator, limits, None)
+    }
+
+    /// Opens the first file of those that a command reads to their end, as the part under way of its
+    /// forecast.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) fn open_watched(locator: Locator, limits: Limits) -> Result<Self> {
+        // What comes over a connection has no length.
+        let bytes = |path: PathBuf| path.metadata().map_or(0, |found| found.len());
+        let once = locator.paths().map(bytes).fold(0, u64::saturating_add);
+        let progress = ReadProgress::new(once.saturating_mul(locator.cycles));
+        Self::start(locator, limits, Some(progress))
+    }
+
+    fn start(locator: Locator, limits: Limits, progress: Option<ReadProgress>) -> Result<Self> {
+        let file = open(&locator, 0, limits, progress.as_ref())?;
         Ok(Self {
             locator,
             limits,
+            progress,
             file,
             number: 0,
             cycle: 0,
@@ -100,7 +121,7 @@ impl ArchiveSource {
             }
             self.clock.begin_again();
         }
-        self.file = open(&self.locator, self.number, self.limits)?;
+        self.file = open(&self.locator, self.number, self.limits, self.progress.as_ref())?;
         if self.file.header().kind != kind {
             bail!("{}: holds other items than the files before it", self.shown());
         }
@@ -113,9 +134,18 @@ impl ArchiveSource {
     }
 }
 
-fn open(locator: &Locator, number: u64, limits: Limits) -> Result<ArchiveFile> {
+fn open(
+    locator: &Locator,
+    number: u64,
+    limits: Limits,
+    progress: Option<&ReadProgress>,
+) -> Result<ArchiveFile> {
     let path = locator.path(number).context("a path without a number names one file")?;
-    ArchiveFile::open(&path, limits).with_context(|| path.display().to_string())
+    let opened = match progress {
+        Some(progress) => ArchiveFile::open_watched(&path, limits, progress.clone()),
+        None => ArchiveFile::open(&path, limits),
+    };
+    opened.with_context(|| path.display().to_string())
 }
 
 /// Keeps the time of microslices going from cycle to cycle.

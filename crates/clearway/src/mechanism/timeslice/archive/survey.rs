@@ -4,7 +4,6 @@
 //! What counts as wrong: `clearway_proto::archive::Finding`. How it is shown: [`super::page`].
 
 use std::fs;
-use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -15,9 +14,8 @@ use clearway_proto::archive::{
 use clearway_proto::microslice::MicrosliceDescriptor;
 use serde::Serialize;
 
-use super::file::{ArchiveFile, ArchiveReadError, Truncation, stream_of};
+use super::file::{ArchiveFile, ArchiveReadError, ReadProgress, Truncation};
 use super::unfinished::is_unfinished;
-use crate::run::reached;
 
 /// This many origins of microslices are listed; an archive with more is unusual, and one with 65536
 /// should not fill the memory.
@@ -140,22 +138,6 @@ impl FileReport {
     }
 }
 
-/// Notes how much of a file has been read, for the forecast of the command.
-struct WatchedStream {
-    stream: Box<dyn Read>,
-    done: u64,
-    all: u64,
-}
-
-impl Read for WatchedStream {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let count = self.stream.read(bytes)?;
-        self.done += count as u64;
-        reached(self.done.min(self.all), self.all);
-        Ok(count)
-    }
-}
-
 /// Walks through the archive at `path`, as the part under way of a forecast.
 ///
 /// # Errors
@@ -163,9 +145,7 @@ impl Read for WatchedStream {
 /// report.
 pub(crate) fn survey(path: &Path, limits: Limits, depth: SurveyDepth) -> Result<FileReport> {
     let all = fs::metadata(path).map_or(0, |found| found.len());
-    let opened = stream_of(path).map_err(ArchiveReadError::from).and_then(|stream| {
-        ArchiveFile::read(Box::new(WatchedStream { stream, done: 0, all }), limits)
-    });
+    let opened = ArchiveFile::open_watched(path, limits, ReadProgress::new(all));
     walk(path, opened, depth)
 }
 

@@ -71,7 +71,7 @@ impl UnfinishedFile {
         &self.own
     }
 
-    /// Gives it the name that it shall have.
+    /// Gives it its own name.
     ///
     /// # Errors
     /// When somebody else has taken that, or the disk fails; the file is removed then.

@@ -10,7 +10,7 @@ use crate::report::model::{ExtendedReal, Figure};
 
 /// Points of one line: more than a drawing can tell apart.
 const POINTS_MAX: usize = 150;
-/// Colours of builders in a gantt: neighbours can be told apart, and stripes of the same colour are
+/// Colours of builders in a gantt: neighbours differ visibly, and stripes of the same colour are
 /// far from each other.
 const HUES: u32 = 12;
 /// Heights of a row and of all rows of a gantt, as far as there is a choice.

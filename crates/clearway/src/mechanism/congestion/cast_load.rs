@@ -28,7 +28,7 @@ use clearway_proto::wire::{
 };
 use clearway_proto::{broadcast, congestion};
 
-/// Objects under way: while one is being told stable, others leave.
+/// Objects under way: while one is becoming stable, others leave.
 const PLACES: usize = 4;
 /// Symbols under way to the slowest member: as many as objects of a megabyte have in packets of
 /// Ethernet.

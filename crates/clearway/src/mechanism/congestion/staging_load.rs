@@ -32,8 +32,8 @@ use clearway_proto::wire::{
     Token, Wire,
 };
 
+use super::cast_load::TestWithCast;
 use super::effect_wire::EffectWire;
-use super::with_cast::TestWithCast;
 
 /// Bytes of the header of a write, rounded up: the request of a mount with its file, place and time.
 const REQUEST: u32 = 64;
