@@ -161,7 +161,7 @@ impl Assemblies {
     pub(super) fn skip(&mut self, journal: &Journal) -> Vec<u64> {
         let mut skipped = Vec::new();
         while let Some(timeslice) = journal.nth(self.place, self.oldest)
-            && timeslice < journal.from()
+            && timeslice < journal.next_start()
             && !self.open.contains_key(&self.oldest)
             && !self.ranges.iter().any(|range| range.contains(&timeslice))
         {

@@ -9,7 +9,8 @@
 //!
 //! A builder reports room and grants to inputs together ([`Frame::Credit`]). Where the policy
 //! grants, it reports room alone only when a quarter of the ring waits for it or nobody was let in
-//! for [`LAZY`]: the next grant says it as well.
+//! for [`LAZY`]: the next grant says it as well. It reports too how many contributions the input
+//! holds that holds least, so that none goes further ahead than that.
 //!
 //! # Source
 //! FLESnet's timeslice builder; release in any order and the quarter of a ring are ours and theirs,
@@ -33,6 +34,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::assembly::{Assemblies, AssemblyProgress, CompleteTimeslice};
+use super::connection::{HELD_LEAST, UNBOUNDED};
 use super::context::{ReleasePolicy, TimesliceContext, TimesliceEvent, TimesliceLabel};
 use super::frame::{TimesliceFrame, WriteImmediate};
 use super::layout::Role;
@@ -80,13 +82,19 @@ struct PendingNotices {
     credit: bool,
     ended: bool,
     proposal: bool,
+    holding: bool,
     /// An answer to a question, and when it was heard.
     answer: Option<(LocalNs, LocalNs)>,
 }
 
 impl PendingNotices {
     fn any(self) -> bool {
-        self.welcome || self.credit || self.ended || self.proposal || self.answer.is_some()
+        self.welcome
+            || self.credit
+            || self.ended
+            || self.proposal
+            || self.holding
+            || self.answer.is_some()
     }
 
     /// Sends a frame of `kind` again that did not leave.
@@ -95,6 +103,7 @@ impl PendingNotices {
             TimesliceFrame::WELCOME => self.welcome = true,
             TimesliceFrame::CREDIT => self.credit = true,
             TimesliceFrame::PROPOSAL => self.proposal = true,
+            TimesliceFrame::HOLDS => self.holding = true,
             // An old answer is worth nothing; the next question is not far.
             TimesliceFrame::ANSWER => {}
             _ => self.ended = true,
@@ -137,6 +146,8 @@ struct InputConnection {
     unadvertised: u64,
     /// What the input thinks of this builder.
     burden: BuilderLoad,
+    /// How many contributions it holds.
+    holding: u32,
     ended: bool,
 }
 
@@ -157,6 +168,7 @@ impl InputConnection {
             fill: 0,
             unadvertised: 0,
             burden: BuilderLoad::default(),
+            holding: HELD_LEAST,
             ended: false,
         }
     }
@@ -202,6 +214,8 @@ pub(super) struct Builder {
     over: bool,
     /// When room is reported if nobody is let in before.
     lazy_at: Option<LocalNs>,
+    /// How many contributions every input holds.
+    holding: u32,
     puts: put::PendingFetches,
     record: BuilderRecord,
 }
@@ -237,6 +251,7 @@ impl Builder {
             barrier: (mine > 0).then_some(cx.now),
             over: false,
             lazy_at: None,
+            holding: HELD_LEAST,
             puts: put::PendingFetches::default(),
             record: BuilderRecord::default(),
         };
@@ -316,8 +331,13 @@ impl Builder {
                 if cx.journal.epoch() > 0 {
                     self.expect_until(cx, place, timeslices);
                 }
+                self.look_at_holding();
             }
             TimesliceFrame::Burden { life, burden } if life == line.life => line.burden = burden,
+            TimesliceFrame::Holds { life, contributions, .. } if life == line.life => {
+                line.holding = contributions;
+                self.look_at_holding();
+            }
             TimesliceFrame::Report(report) => self.reported(place, report),
             TimesliceFrame::Ask { asked } => {
                 self.lines[place].pending.answer = Some((asked, cx.now));
@@ -426,7 +446,22 @@ impl Builder {
             // Grants to it before it followed the decision that brought it were sent to nobody, and
             // what was released before it has not heard.
             line.pending.credit |= line.granted > 0 || self.first > 0;
+            line.pending.holding |= self.holding > HELD_LEAST;
             self.outbox.want(place);
+        }
+    }
+
+    /// Finds how many contributions every input holds, which all learn when it has changed.
+    fn look_at_holding(&mut self) {
+        let sends = |line: &&InputConnection| line.is_in && !line.ended;
+        let least = self.lines.iter().filter(sends).map(|line| line.holding).min();
+        let before = core::mem::replace(&mut self.holding, least.unwrap_or(UNBOUNDED));
+        if self.holding != before {
+            for (place, line) in self.lines.iter_mut().enumerate().filter(|(_, line)| line.welcomed)
+            {
+                line.pending.holding = true;
+                self.outbox.want(place);
+            }
         }
     }
 
@@ -622,6 +657,9 @@ impl Builder {
                     released: self.first as u32,
                     granted: line.granted,
                 }
+            } else if core::mem::take(&mut line.pending.holding) {
+                let (epoch, contributions) = (cx.journal.epoch(), self.holding);
+                TimesliceFrame::Holds { life: line.life, epoch, contributions }
             } else if core::mem::take(&mut line.pending.proposal)
                 && let Some(proposal) = self.policy.as_ref().and_then(|policy| policy.proposal())
             {

@@ -20,6 +20,11 @@ use super::supply::Supply;
 use crate::base::Rank;
 use crate::wire::{RegionId, RemoteSpan};
 
+/// Contributions that an input holds, where memory is no limit.
+pub(super) const UNBOUNDED: u32 = u32::MAX;
+/// What every input can hold: a source with less memory is refused.
+pub(super) const HELD_LEAST: u32 = 1;
+
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionState {
@@ -79,6 +84,10 @@ pub(super) struct BuilderConnection {
     pub(super) tells_end: bool,
     /// It is to know how much there is to do for it.
     pub(super) tells_burden: bool,
+    /// It shall know how many contributions this input holds.
+    pub(super) tells_holding: bool,
+    /// How many contributions each of the inputs holds, and by which epoch, as it said last.
+    pub(super) holding: Option<(u32, u32)>,
 }
 
 impl BuilderConnection {
@@ -103,6 +112,8 @@ impl BuilderConnection {
             asks: false,
             tells_end: false,
             tells_burden: false,
+            tells_holding: false,
+            holding: None,
         }
     }
 
@@ -132,6 +143,10 @@ pub(super) struct Connections {
     pub(super) horizon: Option<u64>,
     /// The earliest timeslice before those of this input that a builder has not released.
     pub(super) unreleased: Option<u64>,
+    /// How many contributions every input holds; [`UNBOUNDED`] where that does not matter.
+    pub(super) holding: u32,
+    /// The epoch in which an input joined last; none where it does not matter what inputs hold.
+    pub(super) bounded_from: Option<u32>,
     pub(super) supply: Supply,
     pub(super) policy: Policy,
     pub(super) slots: WriteSlots,
@@ -173,15 +188,27 @@ impl Connections {
         self.unreleased = self.all.iter().enumerate().filter_map(earliest).min();
     }
 
-    /// Returns the first timeslice that an input which joined sends no more, since another one that
-    /// holds as many contributions, from the earliest that is not released on, would not have it.
+    /// Returns the first timeslice that is not sent yet, since an input that holds least would not
+    /// have it if what builders have not released were lost.
     ///
     /// If a builder died, what it left would stand behind everything that was sent; others, whose
     /// memory is full of what it left, could never send all of that. What was dealt before the last
     /// decision stands before all that it left, and must be sent.
     pub(super) fn send_limit(&self) -> u64 {
-        let limit = |from: u64| from.saturating_add(self.supply.held()).max(self.journal.from());
-        self.unreleased.map_or(u64::MAX, limit)
+        if self.holding == UNBOUNDED {
+            return u64::MAX;
+        }
+        let from = self.unreleased.unwrap_or(self.supply.first());
+        from.saturating_add(self.holding.into()).max(self.journal.from())
+    }
+
+    /// Finds how many contributions every input holds, from what builders said. What they said
+    /// before the last input joined does not count, since that one may hold less.
+    pub(super) fn find_holding(&mut self) {
+        let Some(from) = self.bounded_from else { return };
+        let valid = |(epoch, count): (u32, u32)| (epoch >= from).then_some(count);
+        let said = self.all.iter().filter_map(|connection| connection.holding.and_then(valid));
+        self.holding = said.min().unwrap_or(HELD_LEAST);
     }
 
     /// Looks up the same for all, and where the stream ends.
@@ -190,6 +217,7 @@ impl Connections {
         self.range.end = self.range.end.min(self.supply.end().unwrap_or(u64::MAX));
         (0..self.all.len()).for_each(|place| self.look_up(place));
         self.find_unreleased();
+        self.find_holding();
     }
 }
 

@@ -20,6 +20,8 @@
 //! | 11 | last | input to builder | life 4, timeslices 8 |
 //! | 12 | burden | input to builder | life 4, burden 1 (0 usual, 1 heavy, 2 light) |
 //! | 13 | put | input to builder | into 8 (from the ring's beginning), region 2, offset 8, length 4; short ones come as the body |
+//! | 14 | holds | input to builder | life 4, epoch 4, contributions 4 (that it holds at most) |
+//! | 14 | holds | builder to input | the same: the least of all inputs, by what is decided in this epoch |
 //!
 //! A *life* is the epoch in which the younger end of the connection joined: what is left of an
 //! earlier connection of the same two ranks is no part of this one. A *run* is one job after
@@ -114,6 +116,15 @@ pub(super) enum TimesliceFrame {
         /// That.
         burden: BuilderLoad,
     },
+    /// How many contributions an input holds at most, or each of all inputs.
+    Holds {
+        /// Of the connection.
+        life: u32,
+        /// The latest that the sender knows.
+        epoch: u32,
+        /// That many; the largest number where it does not matter.
+        contributions: u32,
+    },
     /// The job ends early.
     Abort,
     /// What an input measured of an interval.
@@ -163,6 +174,7 @@ impl TimesliceFrame {
             Self::Answer { .. } => Self::ANSWER,
             Self::Burden { .. } => Self::BURDEN,
             Self::Put { .. } => Self::PUT,
+            Self::Holds { .. } => Self::HOLDS,
         }
     }
 
@@ -184,6 +196,8 @@ impl TimesliceFrame {
     pub(super) const BURDEN: u8 = 12;
     /// The kind of [`Self::Answer`].
     pub(super) const ANSWER: u8 = 10;
+    /// The kind of [`Self::Holds`].
+    pub(super) const HOLDS: u8 = 14;
 
     /// The kind of [`Self::Put`].
     const PUT: u8 = 13;
@@ -207,6 +221,10 @@ impl TimesliceFrame {
                 head.put(&life.to_le_bytes()).put(&timeslices.to_le_bytes())
             }
             Self::Burden { life, burden } => head.put(&life.to_le_bytes()).put(&[burden as u8]),
+            Self::Holds { life, epoch, contributions } => head
+                .put(&life.to_le_bytes())
+                .put(&epoch.to_le_bytes())
+                .put(&contributions.to_le_bytes()),
             Self::Abort => &mut head,
             Self::Report(IntervalReport { interval, rounds, start, duration })
             | Self::Proposal(Proposal { interval, rounds, start, duration }) => head
@@ -245,6 +263,9 @@ impl TimesliceFrame {
             Self::LAST => Self::Last { life: rest.u32()?, timeslices: rest.u64()? },
             Self::ENDED => Self::Ended { life: rest.u32()? },
             Self::BURDEN => Self::Burden { life: rest.u32()?, burden: burden(rest.u8()?)? },
+            Self::HOLDS => {
+                Self::Holds { life: rest.u32()?, epoch: rest.u32()?, contributions: rest.u32()? }
+            }
             6 => Self::Abort,
             Self::REPORT => Self::Report(IntervalReport {
                 interval: rest.u32()?,
@@ -421,6 +442,12 @@ mod tests {
         let from = RemoteSpan { region: RegionId(2), offset: 256 };
         let frame = TimesliceFrame::Put { into: 16, from, length: 64 };
         assert_eq!((TimesliceFrame::parse(&put), frame.encode().bytes()), (Some(frame), &put[..]));
+        let holds = [14, 4, 0, 0, 0, 3, 0, 0, 0, 0, 1, 0, 0];
+        let frame = TimesliceFrame::Holds { life: 4, epoch: 3, contributions: 256 };
+        assert_eq!(
+            (TimesliceFrame::parse(&holds), frame.encode().bytes()),
+            (Some(frame), &holds[..])
+        );
         let ended = TimesliceFrame::parse(&[5, 3, 0, 0, 0]);
         assert_eq!(
             (ended, TimesliceFrame::parse(&[6])),

@@ -24,6 +24,7 @@
 //! Which builder is next: `policy`. Where contributions come from: `supply`.
 
 mod follow;
+mod holding;
 mod post;
 mod put;
 #[cfg(test)]
@@ -33,7 +34,9 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::connection::{BuilderConnection, ConnectionState, Connections, UnreleasedContribution};
+use super::connection::{
+    BuilderConnection, ConnectionState, Connections, HELD_LEAST, UNBOUNDED, UnreleasedContribution,
+};
 use super::context::{TimesliceContext, TimesliceEvent, TimesliceLabel};
 use super::frame::TimesliceFrame;
 use super::layout::Role;
@@ -42,7 +45,7 @@ use super::outbox::Outbox;
 use super::policy::{Cause, Choice, IntervalReport, Policy, Sending};
 use super::record::{BlockedTimes, InputRecord};
 use super::ring::Ring;
-use super::supply::{ContributionSpans, Supply};
+use super::supply::{ContributionSource, ContributionSpans, Supply};
 use crate::base::{LocalNs, Nanos, Rank};
 use crate::clock::ClockExchange;
 use crate::wire::{Arrival, More, RemoteSpan, Status};
@@ -75,6 +78,10 @@ pub(super) struct InputNode {
     /// The latest reports of the policy, and how many there were.
     reports: VecDeque<IntervalReport>,
     reports_made: u64,
+    /// How many contributions builders know it to hold.
+    holding: u32,
+    /// Intervals of the heartbeat, since the beginning.
+    beats: u64,
     burdens: LoadEstimator,
     blocked: BlockedTimes,
     record: InputRecord,
@@ -96,12 +103,18 @@ impl InputNode {
         };
         let all: Vec<_> = config.layout.builders().iter().enumerate().map(connection).collect();
         let first = journal.range(place).start;
+        // Contributions come from memory that fills, and ranks may die.
+        let is_bounded = config.source == ContributionSource::Given
+            && config.heartbeat.is_some()
+            && config.policy.is_building();
         let mut policy = config.policy.sending(place, config.layout.inputs().len(), config.dfs);
         let mut connections = Connections {
             all,
             range: 0..0,
             horizon: None,
             unreleased: None,
+            holding: UNBOUNDED,
+            bounded_from: is_bounded.then(|| journal.life(me)),
             supply: Supply::new(config.source, first),
             policy: config.policy,
             slots: config.slots,
@@ -126,6 +139,8 @@ impl InputNode {
             retry_at: None,
             reports: VecDeque::new(),
             reports_made: 0,
+            holding: HELD_LEAST,
+            beats: 0,
             blocked: BlockedTimes::default(),
             record: InputRecord::default(),
         }
@@ -191,6 +206,10 @@ impl InputNode {
                 self.credit(cx, place, released, granted)
             }
             TimesliceFrame::Ended { life } if life == mine => self.has_ended(cx, place),
+            TimesliceFrame::Holds { life, epoch, contributions } if life == mine => {
+                self.connections.all[place].holding = Some((epoch, contributions));
+                self.connections.find_holding();
+            }
             TimesliceFrame::Proposal(proposal) => self.policy.proposed(proposal),
             TimesliceFrame::Answer { asked, heard, answered } => {
                 self.policy.answered(
@@ -250,6 +269,7 @@ impl InputNode {
     /// Handles the end of an interval of the heartbeat: looks where work piles up, while there is
     /// any to come.
     pub(super) fn beat(&mut self) {
+        self.beat_holding();
         let Self { burdens, connections, outbox, reached, .. } = self;
         if !self.ready || connections.range.end < u64::MAX {
             return;
@@ -289,7 +309,8 @@ impl InputNode {
         if connection.stage == ConnectionState::Calling {
             (connection.stage, connection.into, connection.ring) =
                 (ConnectionState::Open, ring, Ring::new(length));
-            if connection.tells_end {
+            connection.tells_holding = self.holding > HELD_LEAST;
+            if connection.tells_end || connection.tells_holding {
                 self.outbox.want(place);
             }
             self.look_if_ready(cx);
@@ -441,6 +462,7 @@ impl InputNode {
     /// Does everything that can be done now.
     fn go_on(&mut self, cx: &mut TimesliceContext<'_>) -> More {
         let more = self.post_contributions(cx);
+        self.look_at_holding();
         while let Some(report) = self.policy.report() {
             self.take_report(report);
         }
@@ -469,6 +491,7 @@ impl InputNode {
                 }
                 TimesliceFrame::LAST => connection.tells_end = true,
                 TimesliceFrame::BURDEN => connection.tells_burden = true,
+                TimesliceFrame::HOLDS => connection.tells_holding = true,
                 _ => {}
             }
         }
@@ -501,8 +524,16 @@ impl InputNode {
         while cx.out.room() > 0
             && let Some(place) = self.outbox.next()
         {
-            let BuilderConnection { peer, stage, life, asks, tells_end, tells_burden, .. } =
-                self.connections.all[place];
+            let BuilderConnection {
+                peer,
+                stage,
+                life,
+                asks,
+                tells_end,
+                tells_holding,
+                tells_burden,
+                ..
+            } = self.connections.all[place];
             let end = self.connections.range.end;
             let frame = match stage {
                 ConnectionState::Calling => TimesliceFrame::Hello { life },
@@ -510,6 +541,11 @@ impl InputNode {
                 ConnectionState::Open if tells_end => {
                     self.connections.all[place].tells_end = false;
                     TimesliceFrame::Last { life, timeslices: end }
+                }
+                ConnectionState::Open if tells_holding => {
+                    self.connections.all[place].tells_holding = false;
+                    let (epoch, contributions) = (cx.journal.epoch(), self.holding);
+                    TimesliceFrame::Holds { life, epoch, contributions }
                 }
                 ConnectionState::Open if tells_burden => {
                     self.connections.all[place].tells_burden = false;
@@ -534,6 +570,7 @@ impl InputNode {
             if connection.reported < self.reports_made
                 || connection.asks
                 || connection.tells_end
+                || connection.tells_holding
                 || connection.tells_burden
             {
                 self.outbox.want(place);

@@ -109,6 +109,8 @@ pub(super) struct Supply {
     end: Option<u64>,
     /// Bytes of the longest contribution so far.
     longest: u64,
+    /// The most contributions that were held at a time: in this term, and in the one before.
+    most_held: [u64; 2],
 }
 
 impl Supply {
@@ -124,7 +126,7 @@ impl Supply {
             }
             ContributionSource::Given => 0,
         };
-        Self { source, first, entries: VecDeque::new(), end: None, longest }
+        Self { source, first, entries: VecDeque::new(), end: None, longest, most_held: [0; 2] }
     }
 
     /// Timeslices below this one can be sent, or were.
@@ -136,12 +138,22 @@ impl Supply {
         ready.min(self.end.unwrap_or(u64::MAX))
     }
 
-    /// Returns how many contributions are held that no builder has released.
-    pub(super) fn held(&self) -> u64 {
+    /// Returns the first timeslice that was not given back.
+    pub(super) const fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Returns the most contributions that were held at a time, in this term or the one before.
+    pub(super) fn most_held(&self) -> u64 {
         match self.source {
             ContributionSource::Endless(..) => u64::MAX,
-            ContributionSource::Given => self.entries.len() as u64,
+            ContributionSource::Given => self.most_held[0].max(self.most_held[1]),
         }
+    }
+
+    /// Begins another term of what [`Self::most_held`] counts.
+    pub(super) fn begin_term(&mut self) {
+        self.most_held = [self.entries.len() as u64, self.most_held[0]];
     }
 
     /// Returns the bytes of the longest contribution so far.
@@ -163,6 +175,7 @@ impl Supply {
     pub(super) fn give(&mut self, pieces: ContributionSpans) {
         self.longest = self.longest.max(pieces.length());
         self.entries.push_back(Entry { pieces, released: false });
+        self.most_held[0] = self.most_held[0].max(self.entries.len() as u64);
     }
 
     /// Returns the contribution to `timeslice`, which is ready and not released.
@@ -229,6 +242,22 @@ mod tests {
         assert_eq!(supply.pieces(2), ContributionSpans::new([span(16, 8)]));
         supply.finish(1);
         assert_eq!(supply.end(), Some(3), "what was given will be sent");
+    }
+
+    #[test]
+    fn most_held__is_of_this_term_and_the_one_before() {
+        let mut supply = Supply::new(ContributionSource::Given, 0);
+        let piece = ContributionSpans::new([span(0, 8)]).expect("one piece");
+        (0..5).for_each(|_| supply.give(piece));
+        (0..4).for_each(|timeslice| {
+            supply.release(timeslice);
+        });
+        assert_eq!((supply.most_held(), supply.first()), (5, 4));
+        supply.begin_term();
+        assert_eq!(supply.most_held(), 5);
+        supply.give(piece);
+        supply.begin_term();
+        assert_eq!(supply.most_held(), 2);
     }
 
     #[test]

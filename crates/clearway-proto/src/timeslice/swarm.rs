@@ -2,16 +2,19 @@
 //! built twice by decision.
 //!
 //! # Model
-//! A seed gives a job (inputs, builders, policy, rings, lengths) and faults: kills, restarts,
+//! A seed gives a job (inputs, builders, policy, memory, rings, lengths) and faults: kills, restarts,
 //! pauses, clocks that jump ahead or are set back, drops of bandwidth, nodes ten times too slow,
 //! ranks that join, retire or weigh other. The job runs on the memory wire until every rank that
 //! takes part has ended. Then every timeslice must have been built once, by decision, with the
 //! contributions of all inputs that never were out.
 
+mod strikes;
+
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use self::strikes::strikes_of;
 use super::membership::{Change, Journal, RosterMember};
 use super::*;
 use crate::base::{Bytes, Class, LocalNs, Nanos, RandomKey, RandomStream, Rank};
@@ -24,8 +27,9 @@ const LATENCY: Nanos = Nanos(1_000);
 /// Jobs take about a millisecond; this is long after the last fault.
 const LATE: LocalNs = LocalNs(100_000_000);
 /// A schedule that paces takes what an interval took with ranks that were away for usual, for a
-/// while.
-const LATE_PACED: LocalNs = LocalNs(1_000_000_000);
+/// while. Where an input holds little, everybody waits until builders report room, which they do
+/// once in a millisecond under a policy that grants.
+const LATE_PACED: LocalNs = LocalNs(4_000_000_000);
 /// After the last join something is complete at least this often: a schedule that paces may wait for
 /// two of its intervals, which take some 100 us here, while a clock is learned.
 const GAP_MAX: u64 = 15 * BEAT.0;
@@ -104,11 +108,17 @@ struct SwarmProcess {
     /// Of an input: what it has to give, the next one first, and the first that is not free.
     supply: VecDeque<(u64, ContributionSpans)>,
     free: u64,
+    /// Contributions that it holds at most.
+    memory: u64,
+    /// Of a builder: the length of each of its rings.
+    ring: u64,
 }
 
 impl SwarmProcess {
-    fn new(out: bool, persistent: bool) -> Self {
+    fn new(out: bool, persistent: bool, [memory, ring]: [u64; 2]) -> Self {
         Self {
+            memory,
+            ring,
             driver: None,
             sleeps_until: 0,
             is_slow: false,
@@ -151,7 +161,6 @@ struct SwarmTrial {
     builders: u32,
     policy: Policy,
     timeslices: u64,
-    ring: u64,
     layout: Arc<TimesliceLayout>,
     fabric: MemoryFabric,
     processes: Vec<SwarmProcess>,
@@ -162,12 +171,11 @@ struct SwarmTrial {
     helpless: bool,
     /// Inputs learn where the stream ends when nobody goes or comes any more, not at once.
     ends_late: bool,
-    /// Contributions that an input holds at most.
-    ahead: u64,
     /// When timeslices were complete, and when a rank last joined.
     completed_at: Vec<u64>,
     joined_at: u64,
     plan: SwarmPlan,
+    memory: SwarmMemory,
 }
 
 /// What strikes the ranks of a trial.
@@ -183,6 +191,16 @@ enum SwarmPlan {
     ScarceMemory,
 }
 
+/// How much inputs hold, and how long rings are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SwarmMemory {
+    /// The same everywhere, as the plan says.
+    Alike,
+    /// Each input holds another number of contributions, and each builder has rings of another
+    /// length.
+    Own,
+}
+
 fn content(place: usize, timeslice: u64, at: usize) -> u8 {
     (place as u64 * 31 + timeslice * 7 + at as u64) as u8
 }
@@ -191,112 +209,8 @@ fn length(timeslice: u64) -> u32 {
     1 + (timeslice * 37 % 60) as u32
 }
 
-/// Faults of one trial, by when they strike.
-fn faults(
-    stream: &mut RandomStream,
-    [inputs, builders]: [u32; 2],
-    absent: &[Rank],
-) -> FaultsByTime {
-    let mut below = |bound: u64| stream.below(bound);
-    let ranks = inputs + builders;
-    let members = ranks - absent.len() as u32;
-    let mut faults = FaultsByTime::new();
-    // Fewer than half are struck by what can put them out, so that the others can always decide;
-    // one input and one builder never are.
-    let mut safe =
-        [below(u64::from(inputs)) as u32, inputs + 1 + below(u64::from(builders) - 1) as u32]
-            .to_vec();
-    safe.extend(absent.iter().map(|rank| rank.0));
-    let mut strikes = (members - 1) / 2;
-    for _ in 0..below(6) {
-        // Nobody misses a rank that was never heard: it may be starting.
-        let (at, rank) = (below(STRIKES).max(1), below(u64::from(ranks)) as u32);
-        let fault = match below(10) {
-            0 => SwarmFault::Kill,
-            1 => SwarmFault::Restart(1 + below(400_000)),
-            2 | 3 => SwarmFault::Pause(10_000 + below(600_000)),
-            4 => SwarmFault::Jump(below(1_000_000)),
-            5 => SwarmFault::Slow,
-            6 => SwarmFault::Retire,
-            7 => SwarmFault::SetBack(below(400_000)),
-            8 => SwarmFault::Drop(below(400_000)),
-            _ => SwarmFault::Weigh(1 + below(40) as u32),
-        };
-        if matches!(
-            fault,
-            SwarmFault::Kill | SwarmFault::Restart(_) | SwarmFault::Pause(_) | SwarmFault::Retire
-        ) {
-            if strikes == 0 || safe.contains(&rank) {
-                continue;
-            }
-            strikes -= 1;
-            safe.push(rank);
-        }
-        faults.entry(at).or_default().push((rank, fault));
-    }
-    absent.iter().for_each(|rank| {
-        faults.entry(below(STRIKES)).or_default().push((rank.0, SwarmFault::Join))
-    });
-    faults
-}
-
-/// Retirements of some ranks, of which one input and one builder stay; they join again later.
-fn retirements(stream: &mut RandomStream, [inputs, builders]: [u32; 2]) -> FaultsByTime {
-    let mut below = |bound: u64| stream.below(bound);
-    let stay = [below(u64::from(inputs)) as u32, inputs + below(u64::from(builders)) as u32];
-    let mut faults = FaultsByTime::new();
-    for rank in (0..inputs + builders).filter(|rank| !stay.contains(rank)) {
-        if below(3) > 0 {
-            faults.entry(below(STRIKES / 4)).or_default().push((rank, SwarmFault::Retire));
-        }
-        if below(4) == 0 {
-            let pause = SwarmFault::Pause(below(80_000));
-            faults.entry(below(STRIKES)).or_default().push((rank, pause));
-        }
-    }
-    // One at most is away for so long that the others do without it.
-    let rank = below(u64::from(inputs + builders)) as u32;
-    if !stay.contains(&rank) {
-        let pause = SwarmFault::Pause(100_000 + below(600_000));
-        faults.entry(below(STRIKES)).or_default().push((rank, pause));
-    }
-    faults
-}
-
-/// Two kills of different ranks, each of which starts anew later.
-fn restarts(stream: &mut RandomStream, ranks: u32) -> FaultsByTime {
-    let mut below = |bound: u64| stream.below(bound);
-    let first = below(u64::from(ranks)) as u32;
-    let second = (first + 1 + below(u64::from(ranks) - 1) as u32) % ranks;
-    let mut faults = FaultsByTime::new();
-    for rank in [first, second] {
-        let (at, after) = (STRIKES / 4 + below(STRIKES), 1 + below(400_000));
-        faults.entry(at).or_default().push((rank, SwarmFault::Restart(after)));
-    }
-    faults
-}
-
-/// Draws the faults of `plan`, and says which of `absent` are absent at the beginning.
-fn strikes_of(
-    plan: SwarmPlan,
-    stream: &mut RandomStream,
-    parts: [u32; 2],
-    absent: Vec<Rank>,
-) -> (Vec<Rank>, FaultsByTime) {
-    match plan {
-        SwarmPlan::Faults => {
-            let faults = faults(stream, parts, &absent);
-            (absent, faults)
-        }
-        SwarmPlan::Returns => (Vec::new(), retirements(stream, parts)),
-        SwarmPlan::Restarts | SwarmPlan::ScarceMemory => {
-            (Vec::new(), restarts(stream, parts.iter().sum()))
-        }
-    }
-}
-
 impl SwarmTrial {
-    fn new(seed: u64, plan: SwarmPlan) -> Self {
+    fn new(seed: u64, plan: SwarmPlan, memory: SwarmMemory) -> Self {
         let mut stream = RandomKey::new(seed).purpose("timeslice swarm").stream();
         let mut below = |bound: u64| stream.below(bound);
         let (inputs, builders) = match plan {
@@ -331,7 +245,14 @@ impl SwarmTrial {
         if delay > 0 {
             fabric.draw_delays(Nanos(delay));
         }
-        let process = |rank| SwarmProcess::new(absent.contains(&Rank(rank)), stream.below(2) == 0);
+        let process = |rank| {
+            let persistent = stream.below(2) == 0;
+            let own = match memory {
+                SwarmMemory::Alike => [ahead, ring],
+                SwarmMemory::Own => [10 + stream.below(300), 64 + stream.below(1000)],
+            };
+            SwarmProcess::new(absent.contains(&Rank(rank)), persistent, own)
+        };
         let processes = (0..ranks).map(process).collect();
         let mut trial = Self {
             stream,
@@ -339,7 +260,6 @@ impl SwarmTrial {
             builders,
             policy,
             timeslices,
-            ring,
             layout,
             fabric,
             processes,
@@ -351,8 +271,8 @@ impl SwarmTrial {
             ends_late: plan != SwarmPlan::Faults,
             completed_at: Vec::new(),
             joined_at: 0,
-            ahead,
             plan,
+            memory,
         };
         (0..ranks).for_each(|rank| trial.boot(rank, 0));
         (0..inputs).for_each(|rank| trial.feed(rank, 0));
@@ -362,7 +282,8 @@ impl SwarmTrial {
     fn boot(&mut self, rank: u32, incarnation: u32) {
         let now = self.processes[rank as usize].clock(self.fabric.now());
         let wire = self.fabric.wire(Rank(rank));
-        let length = self.ring * u64::from(self.inputs);
+        let ring = self.processes[rank as usize].ring;
+        let length = ring * u64::from(self.inputs);
         let region = wire.register(Bytes(length)).expect("there is room");
         let node = TimesliceNode::new(TimesliceConfig {
             rank: Rank(rank),
@@ -374,7 +295,7 @@ impl SwarmTrial {
             source: ContributionSource::Given,
             slots: WriteSlots::from_policy(self.policy),
             rings: Span { region, offset: 0, length: length as u32 },
-            ring: Bytes(self.ring),
+            ring: Bytes(ring),
             release: ReleasePolicy::ByCommand,
             heartbeat: Some(BEAT),
             class: Class::Bulk,
@@ -422,7 +343,7 @@ impl SwarmTrial {
     /// Gives an input what it may hold.
     fn give(&mut self, rank: u32) {
         let process = &mut self.processes[rank as usize];
-        let limit = process.free.saturating_add(self.ahead);
+        let limit = process.free.saturating_add(process.memory);
         let may = process.supply.iter().take_while(|(timeslice, _)| *timeslice < limit).count();
         let given: Vec<_> = process.supply.drain(..may).collect();
         given
@@ -483,7 +404,8 @@ impl SwarmTrial {
     }
 
     fn run(&mut self) {
-        let late = if self.policy == Policy::Dfs { LATE_PACED } else { LATE };
+        let is_slow = self.policy == Policy::Dfs || self.memory == SwarmMemory::Own;
+        let late = if is_slow { LATE_PACED } else { LATE };
         while !self.is_over() && !self.helpless && self.fabric.now() < late {
             let now = self.fabric.now();
             while let Some(entry) = self.faults.first_entry().filter(|entry| *entry.key() <= now.0)
@@ -686,12 +608,17 @@ impl SwarmTrial {
 }
 
 fn run(seed: u64, plan: SwarmPlan) {
-    let mut trial = SwarmTrial::new(seed, plan);
-    let plan = (trial.inputs, trial.builders, trial.policy, trial.timeslices, trial.faults.clone());
+    run_with(seed, plan, SwarmMemory::Alike);
+}
+
+fn run_with(seed: u64, plan: SwarmPlan, memory: SwarmMemory) {
+    let mut trial = SwarmTrial::new(seed, plan, memory);
+    let drawn =
+        (trial.inputs, trial.builders, trial.policy, trial.timeslices, trial.faults.clone());
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         trial.run();
         trial.check();
-        if trial.plan == SwarmPlan::Restarts {
+        if (plan, memory) == (SwarmPlan::Restarts, SwarmMemory::Alike) {
             trial.check_pace();
         }
     }));
@@ -704,7 +631,7 @@ fn run(seed: u64, plan: SwarmPlan) {
             .map(|process| (process.driver.is_some(), process.ended, process.out))
             .collect();
         panic!(
-            "seed {seed}, {plan:?}, at {:?}, alive, ended, out: {states:?}: {what}",
+            "seed {seed}, {plan:?}, {memory:?}, {drawn:?}, at {:?}, alive, ended, out: {states:?}: {what}",
             trial.fabric.now()
         );
     }
@@ -749,6 +676,13 @@ fn swarm__an_input_that_came_back_goes_no_further_than_others_have_room_for() {
         .for_each(|seed| run(seed, SwarmPlan::Returns));
 }
 
+/// Between what inputs that were out had begun and the first timeslice of one that joined nobody
+/// had anything for the others; a later decision dealt anew before that first timeslice.
+#[test]
+fn swarm__timeslices_that_nobody_has_stop_no_builder() {
+    [43, 2215].into_iter().for_each(|seed| run(seed, SwarmPlan::Returns));
+}
+
 #[test]
 fn swarm__who_is_killed_and_returns_needs_little_memory() {
     seeds(0..24).for_each(|seed| run(seed, SwarmPlan::ScarceMemory));
@@ -759,4 +693,13 @@ fn swarm__after_the_last_join_throughput_resumes() {
     seeds(16..20).for_each(|seed| run(seed, SwarmPlan::Restarts));
     // An input that had come back learned only after LAZY that it could go on.
     run(3201, SwarmPlan::Restarts);
+}
+
+/// Where some inputs held more than others, they went further ahead than these could hold besides
+/// what a builder that died had left: then nobody could send any more.
+#[test]
+fn swarm__each_input_has_memory_and_each_builder_rings_of_its_own() {
+    let plans = [SwarmPlan::Faults, SwarmPlan::Returns, SwarmPlan::Restarts];
+    let plan = |seed: u64| plans[(seed % 3) as usize];
+    seeds(0..24).for_each(|seed| run_with(seed, plan(seed), SwarmMemory::Own));
 }

@@ -53,6 +53,11 @@ impl InputNode {
             }
             _ => None,
         };
+        if let (Change::Join { .. }, Some(Role::Input(_)), Some(from)) =
+            (decision.change, changed, &mut self.connections.bounded_from)
+        {
+            *from = cx.journal.epoch();
+        }
         match (decision.change, changed) {
             (Change::Remove { settled, .. }, Some(Role::Builder(place))) => {
                 self.lose(cx, place, settled)

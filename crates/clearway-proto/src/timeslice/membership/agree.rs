@@ -280,7 +280,7 @@ impl LedBallot {
             return None;
         }
         let stakes = || self.promises.values().map(|(stake, _)| stake);
-        let from = stakes().map(|stake| stake.horizon).fold(from, u64::max);
+        let from = stakes().map(|stake| stake.horizon).fold(journal.next_start(), u64::max);
         let settled = stakes().map(|stake| stake.released).max().unwrap_or(0);
         Some(Decision { change: self.wish.change(settled), from })
     }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::base::{Bytes, Rank};
 use crate::timeslice::connection::{
-    BuilderConnection, ConnectionState, Connections, UnreleasedContribution,
+    BuilderConnection, ConnectionState, Connections, UNBOUNDED, UnreleasedContribution,
 };
 use crate::timeslice::layout::TimesliceLayout;
 use crate::timeslice::membership::{Change, Decision, Journal, RosterMember};
@@ -39,6 +39,8 @@ impl SchedulerBench {
             range: 0..0,
             horizon: None,
             unreleased: None,
+            holding: UNBOUNDED,
+            bounded_from: None,
             supply: Supply::new(
                 ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(BYTES))),
                 0,
