@@ -56,28 +56,28 @@ impl Drop for Loan {
 /// All pages of an arena: those in loans, and those that nobody has.
 #[derive(Debug)]
 struct PagePool {
-    kept: Mutex<KeptPages>,
-    /// Bytes up to which pages are kept; loans may have more.
+    state: Mutex<PoolState>,
+    /// Bytes up to which free pages are kept; loans may have more.
     bytes_max: usize,
 }
 
-/// Pages that nobody has, by size.
 #[derive(Debug, Default)]
-struct KeptPages {
-    of_size: [Vec<Pages>; SIZES],
-    /// Bytes of all pages, those in loans included.
-    total: usize,
+struct PoolState {
+    /// Free pages, by size.
+    free: [Vec<Pages>; SIZES],
+    /// Bytes of all pages, free and in loans.
+    bytes: usize,
 }
 
-impl KeptPages {
-    /// Takes out pages until all are at most `bytes_max` bytes, the largest first.
+impl PoolState {
+    /// Removes free pages, the largest first, until the pool has at most `bytes_max` bytes.
     fn take_surplus(&mut self, bytes_max: usize) -> Vec<Pages> {
         let mut surplus = Vec::new();
-        for kept in self.of_size.iter_mut().rev() {
-            while self.total > bytes_max
-                && let Some(pages) = kept.pop()
+        for free in self.free.iter_mut().rev() {
+            while self.bytes > bytes_max
+                && let Some(pages) = free.pop()
             {
-                self.total -= pages.as_ref().len();
+                self.bytes -= pages.as_ref().len();
                 surplus.push(pages);
             }
         }
@@ -92,27 +92,27 @@ fn size_index(length: usize) -> usize {
 }
 
 impl PagePool {
-    fn kept(&self) -> MutexGuard<'_, KeptPages> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, length: usize) -> Option<Pages> {
         let index = size_index(length);
         let length = (Pages::ALIGNMENT << index).max(length);
-        let mut kept = self.kept();
+        let mut state = self.state();
         if length == Pages::ALIGNMENT << index
-            && let Some(pages) = kept.of_size[index].pop()
+            && let Some(pages) = state.free[index].pop()
         {
             return Some(pages);
         }
-        kept.total += length;
-        let surplus = kept.take_surplus(self.bytes_max);
-        drop(kept);
+        state.bytes += length;
+        let surplus = state.take_surplus(self.bytes_max);
+        drop(state);
         // Without the lock: the system takes them back.
         drop(surplus);
         let made = Pages::new(length);
         if made.is_none() {
-            self.kept().total -= length;
+            self.state().bytes -= length;
         }
         made
     }
@@ -120,11 +120,11 @@ impl PagePool {
     fn put(&self, pages: Pages) {
         let length = pages.as_ref().len();
         let index = size_index(length);
-        let mut kept = self.kept();
-        if length == Pages::ALIGNMENT << index && kept.total <= self.bytes_max {
-            return kept.of_size[index].push(pages);
+        let mut state = self.state();
+        if length == Pages::ALIGNMENT << index && state.bytes <= self.bytes_max {
+            return state.free[index].push(pages);
         }
-        kept.total -= length;
+        state.bytes -= length;
     }
 }
 
@@ -139,7 +139,7 @@ impl Arena {
     /// Creates an arena that keeps pages for later writes while all of its pages, those of loans
     /// included, have at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
-        let pool = Arc::new(PagePool { kept: Mutex::default(), bytes_max });
+        let pool = Arc::new(PagePool { state: Mutex::default(), bytes_max });
         Self { lent: RwLock::default(), pool }
     }
 
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn fill__pages_of_all_sizes_together_are_bounded() {
         let arena = Arena::new(1 << 20);
-        let total = || arena.pool.kept().total;
+        let total = || arena.pool.state().bytes;
         // A loan that is larger than the bound is possible, and is not kept.
         drop(arena.fill(&vec![1; 3 << 20]).expect("memory"));
         assert_eq!(total(), 0);

@@ -9,14 +9,14 @@ pub fn machine_memory(figure: &str) -> Option<Bytes> {
     figure_in(&fs::read_to_string("/proc/meminfo").ok()?, figure)
 }
 
-/// Bytes from which on a block of memory is one that the system gave, and gets back.
+/// The size from which on glibc maps a block by itself, and unmaps it when it is freed.
 #[cfg(target_env = "gnu")]
 const LARGE_BLOCK: libc::c_int = 128 << 10;
 
 /// Has each freed block of 128 KiB and more returned to the system.
 ///
-/// glibc begins so, and raises the limit with the first freed block, to 32 MiB: a process with many
-/// threads then keeps the most that it ever had.
+/// glibc begins with this threshold, and raises it to the size of each larger block that is freed, up
+/// to 32 MiB. A process with many threads then keeps its peak of memory.
 ///
 /// # Source
 /// mallopt(3), `M_MMAP_THRESHOLD`.

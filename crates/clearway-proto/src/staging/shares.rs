@@ -60,7 +60,8 @@ impl LogShares {
         let free = inodes_max.saturating_sub(usage.owners().map(|(_, inodes)| inodes).sum());
         let taken = usage.amount_by(uid);
         let owners = usage.owner_count() as u64 + u64::from(taken == 0);
-        free > (inodes_max / RESERVE_PART).max(1) || taken < inodes_max / (owners + 1)
+        let part = (inodes_max / (owners + 1)).max(1);
+        free > 0 && (free > (inodes_max / RESERVE_PART).max(1) || taken < part)
     }
 }
 
@@ -125,7 +126,8 @@ mod tests {
         assert!(allows(&[(0, 1), (7, 500), (8, 199)], 8), "less than a quarter");
         assert!(!allows(&[(0, 1), (7, 500), (8, 200)], 8));
         let usage: alloc::vec::Vec<_> = (0..800).map(|uid| (uid, 1)).collect();
-        assert!(!allows(&usage, 7));
+        assert!(!allows(&usage, 900), "none is left");
+        assert!(allows(&usage[1..], 900), "the last one, for a user with none");
     }
 
     #[test]

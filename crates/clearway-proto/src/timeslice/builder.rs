@@ -9,8 +9,8 @@
 //!
 //! A builder reports room and grants to inputs together ([`Frame::Credit`]). Where the policy
 //! grants, it reports room alone only when a quarter of the ring waits for it or nobody was let in
-//! for [`LAZY`]: the next grant says it as well. It reports too how many contributions the input
-//! holds that holds least, so that none goes further ahead than that.
+//! for [`LAZY`]: the next grant says it as well. It also reports the least capacity of all
+//! inputs, so that none goes further ahead than that.
 //!
 //! # Source
 //! FLESnet's timeslice builder; release in any order and the quarter of a ring are ours and theirs,
@@ -34,7 +34,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::assembly::{Assemblies, AssemblyProgress, CompleteTimeslice};
-use super::connection::{HELD_LEAST, UNBOUNDED};
+use super::connection::{CAPACITY_MIN, CAPACITY_UNLIMITED};
 use super::context::{ReleasePolicy, TimesliceContext, TimesliceEvent, TimesliceLabel};
 use super::frame::{TimesliceFrame, WriteImmediate};
 use super::layout::Role;
@@ -82,7 +82,7 @@ struct PendingNotices {
     credit: bool,
     ended: bool,
     proposal: bool,
-    holding: bool,
+    capacity: bool,
     /// An answer to a question, and when it was heard.
     answer: Option<(LocalNs, LocalNs)>,
 }
@@ -93,7 +93,7 @@ impl PendingNotices {
             || self.credit
             || self.ended
             || self.proposal
-            || self.holding
+            || self.capacity
             || self.answer.is_some()
     }
 
@@ -103,7 +103,7 @@ impl PendingNotices {
             TimesliceFrame::WELCOME => self.welcome = true,
             TimesliceFrame::CREDIT => self.credit = true,
             TimesliceFrame::PROPOSAL => self.proposal = true,
-            TimesliceFrame::HOLDS => self.holding = true,
+            TimesliceFrame::CAPACITY => self.capacity = true,
             // An old answer is worth nothing; the next question is not far.
             TimesliceFrame::ANSWER => {}
             _ => self.ended = true,
@@ -146,8 +146,8 @@ struct InputConnection {
     unadvertised: u64,
     /// What the input thinks of this builder.
     burden: BuilderLoad,
-    /// How many contributions it holds.
-    holding: u32,
+    /// Its capacity, in contributions.
+    capacity: u32,
     ended: bool,
 }
 
@@ -168,7 +168,7 @@ impl InputConnection {
             fill: 0,
             unadvertised: 0,
             burden: BuilderLoad::default(),
-            holding: HELD_LEAST,
+            capacity: CAPACITY_MIN,
             ended: false,
         }
     }
@@ -214,8 +214,8 @@ pub(super) struct Builder {
     over: bool,
     /// When room is reported if nobody is let in before.
     lazy_at: Option<LocalNs>,
-    /// How many contributions every input holds.
-    holding: u32,
+    /// The least capacity of all inputs.
+    least_capacity: u32,
     puts: put::PendingFetches,
     record: BuilderRecord,
 }
@@ -251,7 +251,7 @@ impl Builder {
             barrier: (mine > 0).then_some(cx.now),
             over: false,
             lazy_at: None,
-            holding: HELD_LEAST,
+            least_capacity: CAPACITY_MIN,
             puts: put::PendingFetches::default(),
             record: BuilderRecord::default(),
         };
@@ -331,12 +331,12 @@ impl Builder {
                 if cx.journal.epoch() > 0 {
                     self.expect_until(cx, place, timeslices);
                 }
-                self.look_at_holding();
+                self.look_at_capacity();
             }
             TimesliceFrame::Burden { life, burden } if life == line.life => line.burden = burden,
-            TimesliceFrame::Holds { life, contributions, .. } if life == line.life => {
-                line.holding = contributions;
-                self.look_at_holding();
+            TimesliceFrame::Capacity { life, contributions, .. } if life == line.life => {
+                line.capacity = contributions;
+                self.look_at_capacity();
             }
             TimesliceFrame::Report(report) => self.reported(place, report),
             TimesliceFrame::Ask { asked } => {
@@ -446,20 +446,21 @@ impl Builder {
             // Grants to it before it followed the decision that brought it were sent to nobody, and
             // what was released before it has not heard.
             line.pending.credit |= line.granted > 0 || self.first > 0;
-            line.pending.holding |= self.holding > HELD_LEAST;
+            line.pending.capacity |= self.least_capacity > CAPACITY_MIN;
             self.outbox.want(place);
         }
     }
 
-    /// Finds how many contributions every input holds, which all learn when it has changed.
-    fn look_at_holding(&mut self) {
+    /// Finds the least capacity of all inputs, which all learn when it has changed.
+    fn look_at_capacity(&mut self) {
         let sends = |line: &&InputConnection| line.is_in && !line.ended;
-        let least = self.lines.iter().filter(sends).map(|line| line.holding).min();
-        let before = core::mem::replace(&mut self.holding, least.unwrap_or(UNBOUNDED));
-        if self.holding != before {
+        let least = self.lines.iter().filter(sends).map(|line| line.capacity).min();
+        let before =
+            core::mem::replace(&mut self.least_capacity, least.unwrap_or(CAPACITY_UNLIMITED));
+        if self.least_capacity != before {
             for (place, line) in self.lines.iter_mut().enumerate().filter(|(_, line)| line.welcomed)
             {
-                line.pending.holding = true;
+                line.pending.capacity = true;
                 self.outbox.want(place);
             }
         }
@@ -657,9 +658,9 @@ impl Builder {
                     released: self.first as u32,
                     granted: line.granted,
                 }
-            } else if core::mem::take(&mut line.pending.holding) {
-                let (epoch, contributions) = (cx.journal.epoch(), self.holding);
-                TimesliceFrame::Holds { life: line.life, epoch, contributions }
+            } else if core::mem::take(&mut line.pending.capacity) {
+                let (epoch, contributions) = (cx.journal.epoch(), self.least_capacity);
+                TimesliceFrame::Capacity { life: line.life, epoch, contributions }
             } else if core::mem::take(&mut line.pending.proposal)
                 && let Some(proposal) = self.policy.as_ref().and_then(|policy| policy.proposal())
             {

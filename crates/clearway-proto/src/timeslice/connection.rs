@@ -20,10 +20,10 @@ use super::supply::Supply;
 use crate::base::Rank;
 use crate::wire::{RegionId, RemoteSpan};
 
-/// Contributions that an input holds, where memory is no limit.
-pub(super) const UNBOUNDED: u32 = u32::MAX;
+/// The capacity, in contributions, of an input that memory does not limit.
+pub(super) const CAPACITY_UNLIMITED: u32 = u32::MAX;
 /// What every input can hold: a source with less memory is refused.
-pub(super) const HELD_LEAST: u32 = 1;
+pub(super) const CAPACITY_MIN: u32 = 1;
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,10 +84,19 @@ pub(super) struct BuilderConnection {
     pub(super) tells_end: bool,
     /// It is to know how much there is to do for it.
     pub(super) tells_burden: bool,
-    /// It shall know how many contributions this input holds.
-    pub(super) tells_holding: bool,
-    /// How many contributions each of the inputs holds, and by which epoch, as it said last.
-    pub(super) holding: Option<(u32, u32)>,
+    /// It is to learn this input's capacity.
+    pub(super) tells_capacity: bool,
+    /// The least capacity of all inputs, as it reported last.
+    pub(super) capacity: Option<ReportedCapacity>,
+}
+
+/// What a builder says of the capacity of inputs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReportedCapacity {
+    /// Of what is decided that it knows.
+    pub(super) epoch: u32,
+    /// The contributions that every input can hold.
+    pub(super) contributions: u32,
 }
 
 impl BuilderConnection {
@@ -112,8 +121,8 @@ impl BuilderConnection {
             asks: false,
             tells_end: false,
             tells_burden: false,
-            tells_holding: false,
-            holding: None,
+            tells_capacity: false,
+            capacity: None,
         }
     }
 
@@ -143,8 +152,8 @@ pub(super) struct Connections {
     pub(super) horizon: Option<u64>,
     /// The earliest timeslice before those of this input that a builder has not released.
     pub(super) unreleased: Option<u64>,
-    /// How many contributions every input holds; [`UNBOUNDED`] where that does not matter.
-    pub(super) holding: u32,
+    /// The least capacity of all inputs; [`CAPACITY_UNLIMITED`] where that does not matter.
+    pub(super) least_capacity: u32,
     /// The epoch in which an input joined last; none where it does not matter what inputs hold.
     pub(super) bounded_from: Option<u32>,
     pub(super) supply: Supply,
@@ -188,27 +197,27 @@ impl Connections {
         self.unreleased = self.all.iter().enumerate().filter_map(earliest).min();
     }
 
-    /// Returns the first timeslice that is not sent yet, since an input that holds least would not
-    /// have it if what builders have not released were lost.
+    /// Returns the first timeslice that must wait. If unreleased timeslices were lost, the input with
+    /// the least capacity could not hold it as well.
     ///
     /// If a builder died, what it left would stand behind everything that was sent; others, whose
     /// memory is full of what it left, could never send all of that. What was dealt before the last
     /// decision stands before all that it left, and must be sent.
     pub(super) fn send_limit(&self) -> u64 {
-        if self.holding == UNBOUNDED {
+        if self.least_capacity == CAPACITY_UNLIMITED {
             return u64::MAX;
         }
         let from = self.unreleased.unwrap_or(self.supply.first());
-        from.saturating_add(self.holding.into()).max(self.journal.from())
+        from.saturating_add(self.least_capacity.into()).max(self.journal.from())
     }
 
-    /// Finds how many contributions every input holds, from what builders said. What they said
-    /// before the last input joined does not count, since that one may hold less.
-    pub(super) fn find_holding(&mut self) {
+    /// Finds the least capacity of all inputs, from the reports of builders. Those from before the
+    /// last input joined do not count, since that one may have less.
+    pub(super) fn find_least_capacity(&mut self) {
         let Some(from) = self.bounded_from else { return };
-        let valid = |(epoch, count): (u32, u32)| (epoch >= from).then_some(count);
-        let said = self.all.iter().filter_map(|connection| connection.holding.and_then(valid));
-        self.holding = said.min().unwrap_or(HELD_LEAST);
+        let valid = |it: ReportedCapacity| (it.epoch >= from).then_some(it.contributions);
+        let said = self.all.iter().filter_map(|connection| connection.capacity.and_then(valid));
+        self.least_capacity = said.min().unwrap_or(CAPACITY_MIN);
     }
 
     /// Looks up the same for all, and where the stream ends.
@@ -217,7 +226,7 @@ impl Connections {
         self.range.end = self.range.end.min(self.supply.end().unwrap_or(u64::MAX));
         (0..self.all.len()).for_each(|place| self.look_up(place));
         self.find_unreleased();
-        self.find_holding();
+        self.find_least_capacity();
     }
 }
 

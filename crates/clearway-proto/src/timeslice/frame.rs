@@ -20,8 +20,8 @@
 //! | 11 | last | input to builder | life 4, timeslices 8 |
 //! | 12 | burden | input to builder | life 4, burden 1 (0 usual, 1 heavy, 2 light) |
 //! | 13 | put | input to builder | into 8 (from the ring's beginning), region 2, offset 8, length 4; short ones come as the body |
-//! | 14 | holds | input to builder | life 4, epoch 4, contributions 4 (that it holds at most) |
-//! | 14 | holds | builder to input | the same: the least of all inputs, by what is decided in this epoch |
+//! | 14 | capacity | input to builder | life 4, epoch 4, contributions 4 (that it can hold) |
+//! | 14 | capacity | builder to input | the same: the least of all inputs, by what is decided in this epoch |
 //!
 //! A *life* is the epoch in which the younger end of the connection joined: what is left of an
 //! earlier connection of the same two ranks is no part of this one. A *run* is one job after
@@ -116,8 +116,8 @@ pub(super) enum TimesliceFrame {
         /// That.
         burden: BuilderLoad,
     },
-    /// How many contributions an input holds at most, or each of all inputs.
-    Holds {
+    /// The capacity of one input, or the least capacity of all inputs.
+    Capacity {
         /// Of the connection.
         life: u32,
         /// The latest that the sender knows.
@@ -174,7 +174,7 @@ impl TimesliceFrame {
             Self::Answer { .. } => Self::ANSWER,
             Self::Burden { .. } => Self::BURDEN,
             Self::Put { .. } => Self::PUT,
-            Self::Holds { .. } => Self::HOLDS,
+            Self::Capacity { .. } => Self::CAPACITY,
         }
     }
 
@@ -196,8 +196,8 @@ impl TimesliceFrame {
     pub(super) const BURDEN: u8 = 12;
     /// The kind of [`Self::Answer`].
     pub(super) const ANSWER: u8 = 10;
-    /// The kind of [`Self::Holds`].
-    pub(super) const HOLDS: u8 = 14;
+    /// The kind of [`Self::Capacity`].
+    pub(super) const CAPACITY: u8 = 14;
 
     /// The kind of [`Self::Put`].
     const PUT: u8 = 13;
@@ -221,7 +221,7 @@ impl TimesliceFrame {
                 head.put(&life.to_le_bytes()).put(&timeslices.to_le_bytes())
             }
             Self::Burden { life, burden } => head.put(&life.to_le_bytes()).put(&[burden as u8]),
-            Self::Holds { life, epoch, contributions } => head
+            Self::Capacity { life, epoch, contributions } => head
                 .put(&life.to_le_bytes())
                 .put(&epoch.to_le_bytes())
                 .put(&contributions.to_le_bytes()),
@@ -263,8 +263,8 @@ impl TimesliceFrame {
             Self::LAST => Self::Last { life: rest.u32()?, timeslices: rest.u64()? },
             Self::ENDED => Self::Ended { life: rest.u32()? },
             Self::BURDEN => Self::Burden { life: rest.u32()?, burden: burden(rest.u8()?)? },
-            Self::HOLDS => {
-                Self::Holds { life: rest.u32()?, epoch: rest.u32()?, contributions: rest.u32()? }
+            Self::CAPACITY => {
+                Self::Capacity { life: rest.u32()?, epoch: rest.u32()?, contributions: rest.u32()? }
             }
             6 => Self::Abort,
             Self::REPORT => Self::Report(IntervalReport {
@@ -443,7 +443,7 @@ mod tests {
         let frame = TimesliceFrame::Put { into: 16, from, length: 64 };
         assert_eq!((TimesliceFrame::parse(&put), frame.encode().bytes()), (Some(frame), &put[..]));
         let holds = [14, 4, 0, 0, 0, 3, 0, 0, 0, 0, 1, 0, 0];
-        let frame = TimesliceFrame::Holds { life: 4, epoch: 3, contributions: 256 };
+        let frame = TimesliceFrame::Capacity { life: 4, epoch: 3, contributions: 256 };
         assert_eq!(
             (TimesliceFrame::parse(&holds), frame.encode().bytes()),
             (Some(frame), &holds[..])

@@ -23,8 +23,8 @@
 //! # Not here
 //! Which builder is next: `policy`. Where contributions come from: `supply`.
 
+mod capacity;
 mod follow;
-mod holding;
 mod post;
 mod put;
 #[cfg(test)]
@@ -35,7 +35,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::connection::{
-    BuilderConnection, ConnectionState, Connections, HELD_LEAST, UNBOUNDED, UnreleasedContribution,
+    BuilderConnection, CAPACITY_MIN, CAPACITY_UNLIMITED, ConnectionState, Connections,
+    ReportedCapacity, UnreleasedContribution,
 };
 use super::context::{TimesliceContext, TimesliceEvent, TimesliceLabel};
 use super::frame::TimesliceFrame;
@@ -79,7 +80,7 @@ pub(super) struct InputNode {
     reports: VecDeque<IntervalReport>,
     reports_made: u64,
     /// How many contributions builders know it to hold.
-    holding: u32,
+    capacity: u32,
     /// Intervals of the heartbeat, since the beginning.
     beats: u64,
     burdens: LoadEstimator,
@@ -113,7 +114,7 @@ impl InputNode {
             range: 0..0,
             horizon: None,
             unreleased: None,
-            holding: UNBOUNDED,
+            least_capacity: CAPACITY_UNLIMITED,
             bounded_from: is_bounded.then(|| journal.life(me)),
             supply: Supply::new(config.source, first),
             policy: config.policy,
@@ -139,7 +140,7 @@ impl InputNode {
             retry_at: None,
             reports: VecDeque::new(),
             reports_made: 0,
-            holding: HELD_LEAST,
+            capacity: CAPACITY_MIN,
             beats: 0,
             blocked: BlockedTimes::default(),
             record: InputRecord::default(),
@@ -206,9 +207,10 @@ impl InputNode {
                 self.credit(cx, place, released, granted)
             }
             TimesliceFrame::Ended { life } if life == mine => self.has_ended(cx, place),
-            TimesliceFrame::Holds { life, epoch, contributions } if life == mine => {
-                self.connections.all[place].holding = Some((epoch, contributions));
-                self.connections.find_holding();
+            TimesliceFrame::Capacity { life, epoch, contributions } if life == mine => {
+                self.connections.all[place].capacity =
+                    Some(ReportedCapacity { epoch, contributions });
+                self.connections.find_least_capacity();
             }
             TimesliceFrame::Proposal(proposal) => self.policy.proposed(proposal),
             TimesliceFrame::Answer { asked, heard, answered } => {
@@ -269,7 +271,7 @@ impl InputNode {
     /// Handles the end of an interval of the heartbeat: looks where work piles up, while there is
     /// any to come.
     pub(super) fn beat(&mut self) {
-        self.beat_holding();
+        self.beat_capacity();
         let Self { burdens, connections, outbox, reached, .. } = self;
         if !self.ready || connections.range.end < u64::MAX {
             return;
@@ -309,8 +311,8 @@ impl InputNode {
         if connection.stage == ConnectionState::Calling {
             (connection.stage, connection.into, connection.ring) =
                 (ConnectionState::Open, ring, Ring::new(length));
-            connection.tells_holding = self.holding > HELD_LEAST;
-            if connection.tells_end || connection.tells_holding {
+            connection.tells_capacity = self.capacity > CAPACITY_MIN;
+            if connection.tells_end || connection.tells_capacity {
                 self.outbox.want(place);
             }
             self.look_if_ready(cx);
@@ -462,7 +464,7 @@ impl InputNode {
     /// Does everything that can be done now.
     fn go_on(&mut self, cx: &mut TimesliceContext<'_>) -> More {
         let more = self.post_contributions(cx);
-        self.look_at_holding();
+        self.look_at_capacity();
         while let Some(report) = self.policy.report() {
             self.take_report(report);
         }
@@ -491,7 +493,7 @@ impl InputNode {
                 }
                 TimesliceFrame::LAST => connection.tells_end = true,
                 TimesliceFrame::BURDEN => connection.tells_burden = true,
-                TimesliceFrame::HOLDS => connection.tells_holding = true,
+                TimesliceFrame::CAPACITY => connection.tells_capacity = true,
                 _ => {}
             }
         }
@@ -530,7 +532,7 @@ impl InputNode {
                 life,
                 asks,
                 tells_end,
-                tells_holding,
+                tells_capacity,
                 tells_burden,
                 ..
             } = self.connections.all[place];
@@ -542,10 +544,10 @@ impl InputNode {
                     self.connections.all[place].tells_end = false;
                     TimesliceFrame::Last { life, timeslices: end }
                 }
-                ConnectionState::Open if tells_holding => {
-                    self.connections.all[place].tells_holding = false;
-                    let (epoch, contributions) = (cx.journal.epoch(), self.holding);
-                    TimesliceFrame::Holds { life, epoch, contributions }
+                ConnectionState::Open if tells_capacity => {
+                    self.connections.all[place].tells_capacity = false;
+                    let (epoch, contributions) = (cx.journal.epoch(), self.capacity);
+                    TimesliceFrame::Capacity { life, epoch, contributions }
                 }
                 ConnectionState::Open if tells_burden => {
                     self.connections.all[place].tells_burden = false;
@@ -570,7 +572,7 @@ impl InputNode {
             if connection.reported < self.reports_made
                 || connection.asks
                 || connection.tells_end
-                || connection.tells_holding
+                || connection.tells_capacity
                 || connection.tells_burden
             {
                 self.outbox.want(place);

@@ -110,7 +110,7 @@ pub(super) struct Supply {
     /// Bytes of the longest contribution so far.
     longest: u64,
     /// The most contributions that were held at a time: in this term, and in the one before.
-    most_held: [u64; 2],
+    recent_peak: [u64; 2],
 }
 
 impl Supply {
@@ -126,7 +126,7 @@ impl Supply {
             }
             ContributionSource::Given => 0,
         };
-        Self { source, first, entries: VecDeque::new(), end: None, longest, most_held: [0; 2] }
+        Self { source, first, entries: VecDeque::new(), end: None, longest, recent_peak: [0; 2] }
     }
 
     /// Timeslices below this one can be sent, or were.
@@ -144,16 +144,16 @@ impl Supply {
     }
 
     /// Returns the most contributions that were held at a time, in this term or the one before.
-    pub(super) fn most_held(&self) -> u64 {
+    pub(super) fn recent_peak(&self) -> u64 {
         match self.source {
             ContributionSource::Endless(..) => u64::MAX,
-            ContributionSource::Given => self.most_held[0].max(self.most_held[1]),
+            ContributionSource::Given => self.recent_peak[0].max(self.recent_peak[1]),
         }
     }
 
-    /// Begins another term of what [`Self::most_held`] counts.
+    /// Begins another term of what [`Self::recent_peak`] counts.
     pub(super) fn begin_term(&mut self) {
-        self.most_held = [self.entries.len() as u64, self.most_held[0]];
+        self.recent_peak = [self.entries.len() as u64, self.recent_peak[0]];
     }
 
     /// Returns the bytes of the longest contribution so far.
@@ -175,7 +175,7 @@ impl Supply {
     pub(super) fn give(&mut self, pieces: ContributionSpans) {
         self.longest = self.longest.max(pieces.length());
         self.entries.push_back(Entry { pieces, released: false });
-        self.most_held[0] = self.most_held[0].max(self.entries.len() as u64);
+        self.recent_peak[0] = self.recent_peak[0].max(self.entries.len() as u64);
     }
 
     /// Returns the contribution to `timeslice`, which is ready and not released.
@@ -245,19 +245,19 @@ mod tests {
     }
 
     #[test]
-    fn most_held__is_of_this_term_and_the_one_before() {
+    fn recent_peak__is_of_this_term_and_the_one_before() {
         let mut supply = Supply::new(ContributionSource::Given, 0);
         let piece = ContributionSpans::new([span(0, 8)]).expect("one piece");
         (0..5).for_each(|_| supply.give(piece));
         (0..4).for_each(|timeslice| {
             supply.release(timeslice);
         });
-        assert_eq!((supply.most_held(), supply.first()), (5, 4));
+        assert_eq!((supply.recent_peak(), supply.first()), (5, 4));
         supply.begin_term();
-        assert_eq!(supply.most_held(), 5);
+        assert_eq!(supply.recent_peak(), 5);
         supply.give(piece);
         supply.begin_term();
-        assert_eq!(supply.most_held(), 2);
+        assert_eq!(supply.recent_peak(), 2);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(super) struct RankGroup<'a> {
     way: HostWay,
 }
 
-/// Whether the program that reaches the hosts can share.
+/// Whether ranks of a host can share a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HostSharing {
     /// It is ssh.
@@ -40,7 +40,7 @@ pub(super) enum HostSharing {
 /// How the ranks of a group get to their host.
 #[derive(Debug)]
 enum HostWay {
-    /// Over a connection that nobody opens yet.
+    /// Over a connection that is not opened yet.
     Unopened,
     Opening(OpeningConnection),
     /// Over the connection of this number.
@@ -107,8 +107,8 @@ impl<'a> RankGroup<'a> {
         matches!(self.way, HostWay::Opening(_))
     }
 
-    /// Moves a connection that has come to the end of `connections`, without waiting for it, and
-    /// gives up one that has not come within `patience`.
+    /// Appends its connection to `connections` once that is open, without waiting for it; gives it up
+    /// after `patience`.
     pub(super) fn take_connection(
         &mut self,
         connections: &mut Vec<SshConnection>,

@@ -3,8 +3,8 @@
 //!
 //! # Model
 //! One ssh for each rank, those of a host over one connection (`host_start`), and a hub in this
-//! process where the ranks meet. This process takes part as the last rank of the job, so that the ranks of the hosts have the numbers that the list of
-//! hosts gives them. Each ssh's standard input carries one line, the rank's secret and the job's,
+//! process where the ranks meet. This process takes part as the last rank of the job, so that the
+//! ranks of the hosts have the numbers that the list of hosts gives them. Each ssh's standard input carries one line, the rank's secret and the job's,
 //! and stays open: when this process ends, however it ends, the ranks read its end and end too. ssh
 //! has no other way in, so on the host a shell moves it to another descriptor before it becomes the
 //! program, whose own standard input is empty. What ssh says before its rank has joined is kept and
@@ -46,8 +46,8 @@ use super::{JobEndAction, JoinMethod, JoinedJob, LaunchError, RANKS_MAX, hostlis
 /// Ranks of one host that may be on their way at once.
 const WINDOW: usize = 8;
 
-/// How often is looked whether a connection has come: it takes some ten milliseconds within a room.
-const LOOK_OFTEN: Duration = Duration::from_millis(2);
+/// How often to check for an open connection, which takes about 10 ms on a local network.
+const CONNECTION_POLL: Duration = Duration::from_millis(2);
 
 /// The script of a shell on the host, which then becomes the program: it moves the secret to
 /// descriptor 3 and empties standard input. It is POSIX's shell and not the user's, which may be
@@ -177,7 +177,7 @@ impl StartOrder<'_> {
                 return Err(LaunchError::Stopped);
             }
             let pause =
-                if groups.iter().any(RankGroup::is_opening) { LOOK_OFTEN } else { LOOK_EVERY };
+                if groups.iter().any(RankGroup::is_opening) { CONNECTION_POLL } else { LOOK_EVERY };
             started.watch_start(pause, until, options.timeout)?;
         }
         // All commands have begun.
@@ -215,8 +215,8 @@ impl StartOrder<'_> {
         given: &dyn Fn(u32) -> (String, Vec<u8>),
     ) -> Result<bool, LaunchError> {
         let options = self.options;
-        // Half of the timeout: a host that does not answer is reported by ssh, which knows more
-        // about it. A master may need the first half of that.
+        // Reaching a host may take half of the timeout, so that ssh, which knows more, reports one that
+        // does not answer. With a master, each of the two attempts has a quarter.
         let quarter = options.timeout / 4;
         match group.next() {
             NextStart::Nothing => return Ok(false),

@@ -12,6 +12,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,9 +27,21 @@ const RANKS: usize = 4;
 /// A way to start `RANKS` ranks of a program on this machine.
 struct TestLauncher {
     name: &'static str,
-    command: Vec<String>,
+    words: Vec<String>,
+    /// Its files. Open MPI's launchers of one user share a directory, and one that ends can remove what
+    /// another one has just made there.
+    scratch: ScratchDirectory,
     /// The beginning of the method that the ranks must report.
     method: &'static str,
+}
+
+impl TestLauncher {
+    /// Returns the command that starts `program`.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).arg(program).env("TMPDIR", &self.scratch.0);
+        command
+    }
 }
 
 /// Launchers that this machine has; the others are named.
@@ -44,9 +57,10 @@ fn launchers() -> Vec<TestLauncher> {
         match in_path(name) {
             Some(program) => {
                 let words = arguments.iter().map(|word| (*word).to_owned());
-                let command =
+                let words =
                     std::iter::once(program.to_string_lossy().into_owned()).chain(words).collect();
-                found.push(TestLauncher { name, command, method });
+                let scratch = ScratchDirectory::new(name);
+                found.push(TestLauncher { name, words, scratch, method });
             }
             None => eprintln!("skipped: {name} is not installed"),
         }
@@ -116,7 +130,9 @@ impl RunningProgram {
             let rest = until.saturating_duration_since(Instant::now());
             let Ok(line) = self.lines.recv_timeout(rest) else {
                 let _ = self.child.kill();
-                panic!("only {} ranks met: {ranks:?}", ranks.len());
+                let errors = std::mem::replace(&mut self.errors, thread::spawn(String::new));
+                let said = errors.join().unwrap();
+                panic!("only {} ranks met: {ranks:?}; it said: {said}", ranks.len());
             };
             ranks.extend(rank(line));
         }
@@ -198,9 +214,8 @@ fn launchers__ranks_meet_and_leave() {
     let Some(meet) = meet_program() else { return };
     for launcher in launchers() {
         for arguments in [&["--length", "100"][..], &["--length", "0"], &["--length", "20000"]] {
-            let mut command = Command::new(&launcher.command[0]);
-            command.args(&launcher.command[1..]).arg(&meet).args(arguments);
-            check_meeting(launcher.name, launcher.method, &mut command);
+            let mut command = launcher.command(&meet);
+            check_meeting(launcher.name, launcher.method, command.args(arguments));
         }
     }
 }
@@ -209,9 +224,7 @@ fn launchers__ranks_meet_and_leave() {
 fn launchers__a_killed_rank_ends_the_job() {
     let Some(meet) = meet_program() else { return };
     for launcher in launchers() {
-        let mut command = Command::new(&launcher.command[0]);
-        command.args(&launcher.command[1..]).arg(&meet).arg("--hang");
-        check_killing(launcher.name, &mut command);
+        check_killing(launcher.name, launcher.command(&meet).arg("--hang"));
     }
 }
 
@@ -219,9 +232,7 @@ fn launchers__a_killed_rank_ends_the_job() {
 fn launchers__an_abort_ends_the_job() {
     let Some(meet) = meet_program() else { return };
     for launcher in launchers() {
-        let mut command = Command::new(&launcher.command[0]);
-        command.args(&launcher.command[1..]).arg(&meet).arg("--abort");
-        let running = RunningProgram::start(&mut command);
+        let running = RunningProgram::start(launcher.command(&meet).arg("--abort"));
         let until_closed = running.lines.iter().filter_map(rank);
         // A launcher that gets the order to abort may lose what ranks said just before.
         let ranks = until_closed.collect();
@@ -259,7 +270,10 @@ struct ScratchDirectory(PathBuf);
 
 impl ScratchDirectory {
     fn new(name: &str) -> Self {
-        let path = env::temp_dir().join(format!("clearway-launch-{name}-{}", std::process::id()));
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = format!("clearway-launch-{name}-{}-{number}", std::process::id());
+        let path = env::temp_dir().join(path);
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }

@@ -176,7 +176,7 @@ impl Together<'_> {
         self.wait();
     }
 
-    /// Tells up to [`SMALL`] bytes of this PE's memory, and gives `read` what each member sent.
+    /// Sends up to [`SMALL`] bytes of this PE's memory, and gives `read` what each member sent.
     fn tell(&self, source: Place, bytes: usize, mut read: impl FnMut(usize, Caller)) {
         let mut words = [0u64; WORDS];
         source.get(Caller::from_slice_mut(&mut words), bytes);

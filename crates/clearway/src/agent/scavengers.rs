@@ -179,7 +179,7 @@ impl ScavengerLink {
             else {
                 return LinkEnd::Fault;
             };
-            if let Err(full) = agent.demand(now, (self.name, self.user), demand) {
+            if let Err(full) = agent.demand(now, self.name, self.user, demand) {
                 self.send(&full);
                 return LinkEnd::Left;
             }

@@ -160,8 +160,8 @@ pub(crate) enum Command {
     ///
     /// Exit status of --node: 1 something is missing, 3 something is limited.
     Doctor {
-        /// Examine the policy of the site and its coordinator, marks, limits and the clock, and
-        /// nothing else.
+        /// Examine only the policy of the site and its coordinator, marks, the agent, limits and the
+        /// clock.
         #[arg(long)]
         node: bool,
         /// With --node: compare with this policy [default: /etc/clearway/policy.toml, if there is one].

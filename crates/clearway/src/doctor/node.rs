@@ -150,8 +150,8 @@ fn agent(state: io::Result<Option<NodeAgentState>>) -> Finding {
         }
         Ok(Some(NodeAgentState::Full)) => Finding::limited(
             item,
-            "the agent runs and accepts no further one of this user",
-            "end some of them; the others have no limit",
+            "the agent accepts no further scavenger of this user",
+            "end some scavengers; one that is not accepted has no limit",
         ),
         Err(why) => Finding::limited(
             item,

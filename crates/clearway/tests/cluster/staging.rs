@@ -137,6 +137,13 @@ fn stage_on_two_servers(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>)
             (1..=8).all(|n| fs::read(name(n)).is_ok_and(|it| it == format!("{rank}\n").as_bytes()))
         );
     }
+    for log in ["log-0", "log-1"] {
+        let mut fsck = Command::new(site.path("clearway"));
+        let output = fsck.args(["stage", "fsck"]).arg(site.path(log)).output().expect("fsck");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let inodes = said.lines().find_map(|line| line.strip_prefix("inodes")?.trim().parse().ok());
+        assert!(inodes.is_some_and(|inodes: u32| inodes > 5), "{log} has names: {said}");
+    }
     // The server of the second node dies with its task.
     let run = start("sleep 1000 & wait");
     site.wait_for("job-mount", 2);

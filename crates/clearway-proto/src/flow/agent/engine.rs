@@ -149,15 +149,16 @@ impl NodeAgent {
         self.origin = origin;
     }
 
-    /// Takes the demand of a scavenger, which is of this user; the first one is its greeting. Grants
-    /// follow at once, or with the other changes of a tenth of a second.
+    /// Takes the demand of the scavenger `name` of a user; the first one is its greeting. Renews all
+    /// grants at once, or 100 ms after they were renewed last.
     ///
     /// # Errors
     /// [`AgentAnswer::Full`]: there is no place for another scavenger.
     pub fn demand(
         &mut self,
         now: LocalNs,
-        (name, user): (u64, u32),
+        name: u64,
+        user: u32,
         demand: BitsPerSec,
     ) -> Result<(), AgentAnswer> {
         if !self.scavengers.contains_key(&name) && self.scavengers.len() >= SCAVENGERS_MAX {

@@ -53,7 +53,7 @@ impl ProbedNode {
 
     /// Joins as a scavenger of its own user.
     fn join(&mut self, name: u64, demand: BitsPerSec) {
-        self.agent.demand(self.now, (name, name as u32), demand).expect("a place");
+        self.agent.demand(self.now, name, name as u32, demand).expect("a place");
         self.scavengers.insert(name, (AgentFollower::default(), demand));
     }
 
@@ -215,12 +215,12 @@ fn answer__what_was_not_asked_is_refused() {
 fn demand__there_is_an_end_of_places() {
     let mut agent = NodeAgent::new(LocalNs(0), LINK, 0);
     for name in 0..SCAVENGERS_MAX as u64 {
-        assert_eq!(agent.demand(LocalNs(0), (name, 7), MOST), Ok(()));
+        assert_eq!(agent.demand(LocalNs(0), name, 7, MOST), Ok(()));
     }
-    assert_eq!(agent.demand(LocalNs(0), (999, 8), MOST), Err(AgentAnswer::Full));
-    assert_eq!(agent.demand(LocalNs(0), (3, 7), BitsPerSec(0)), Ok(()), "it has a place");
+    assert_eq!(agent.demand(LocalNs(0), 999, 8, MOST), Err(AgentAnswer::Full));
+    assert_eq!(agent.demand(LocalNs(0), 3, 7, BitsPerSec(0)), Ok(()), "it has a place");
     agent.leave(LocalNs(0), 3);
-    assert_eq!(agent.demand(LocalNs(0), (999, 8), MOST), Ok(()));
+    assert_eq!(agent.demand(LocalNs(0), 999, 8, MOST), Ok(()));
 }
 
 /// All grants that are due.
@@ -234,11 +234,11 @@ fn demand__one_that_comes_and_goes_renews_grants_once_in_a_tenth_of_a_second() {
     let mut agent = NodeAgent::new(at(0), LINK, 0);
     agent.advance(at(0));
     for name in 0..3 {
-        agent.demand(at(0), (name, 1), MOST).expect("a place");
+        agent.demand(at(0), name, 1, MOST).expect("a place");
     }
     let mut grants = 0;
     for millis in 1..=1_000 {
-        agent.demand(at(millis), (9, 2), MOST).expect("a place");
+        agent.demand(at(millis), 9, 2, MOST).expect("a place");
         agent.advance(at(millis));
         grants += granted(&mut agent, at(millis)).len();
         agent.leave(at(millis), 9);
@@ -249,16 +249,16 @@ fn demand__one_that_comes_and_goes_renews_grants_once_in_a_tenth_of_a_second() {
 #[test]
 fn demand__what_changes_soon_after_a_renewal_counts_when_the_time_is_over() {
     let mut agent = NodeAgent::new(LocalNs(0), LINK, 0);
-    agent.demand(LocalNs(5), (1, 1), MOST).expect("a place");
+    agent.demand(LocalNs(5), 1, 1, MOST).expect("a place");
     assert_eq!(granted(&mut agent, LocalNs(5)), [(1, LINK.0)].into());
-    agent.demand(LocalNs(6), (2, 2), MOST).expect("a place");
+    agent.demand(LocalNs(6), 2, 2, MOST).expect("a place");
     let due = LocalNs(5) + Nanos::from_millis(100);
     assert_eq!((agent.deadline(), granted(&mut agent, LocalNs(6)).len()), (due, 0));
     agent.advance(LocalNs(due.0 - 1));
     assert_eq!(granted(&mut agent, LocalNs(due.0 - 1)).len(), 0);
     agent.advance(due);
     assert_eq!(granted(&mut agent, due), [(1, LINK.0 / 2), (2, LINK.0 / 2)].into());
-    agent.demand(due + Nanos::from_millis(100), (2, 2), BitsPerSec(8_000_000)).expect("a place");
+    agent.demand(due + Nanos::from_millis(100), 2, 2, BitsPerSec(8_000_000)).expect("a place");
     let rates = granted(&mut agent, due + Nanos::from_millis(100));
     assert_eq!(rates, [(1, LINK.0 - 8_000_000), (2, 8_000_000)].into(), "at once");
 }
@@ -267,9 +267,9 @@ fn demand__what_changes_soon_after_a_renewal_counts_when_the_time_is_over() {
 fn grant__ten_connections_of_a_user_share_what_one_gets() {
     let mut agent = NodeAgent::new(LocalNs(0), LINK, 0);
     for name in 0..10 {
-        agent.demand(LocalNs(0), (name, 1), MOST).expect("a place");
+        agent.demand(LocalNs(0), name, 1, MOST).expect("a place");
     }
-    agent.demand(LocalNs(0), (10, 2), MOST).expect("a place");
+    agent.demand(LocalNs(0), 10, 2, MOST).expect("a place");
     let later = LocalNs(0) + Nanos::from_secs(1);
     agent.advance(later);
     let rates = granted(&mut agent, later);
@@ -401,7 +401,7 @@ proptest! {
     ) {
         let mut agent = NodeAgent::new(LocalNs(0), LINK, 0);
         for ((user, demand), name) in all.iter().zip(0..) {
-            agent.demand(LocalNs(0), (name, *user), BitsPerSec(*demand)).expect("a place");
+            agent.demand(LocalNs(0), name, *user, BitsPerSec(*demand)).expect("a place");
         }
         let later = LocalNs(0) + Nanos::from_secs(1);
         agent.advance(later);

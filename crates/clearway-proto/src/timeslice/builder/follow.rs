@@ -27,7 +27,7 @@ impl Builder {
             && let Role::Input(place) = cx.journal.role(member)
         {
             self.turn_line(cx, place, member);
-            self.look_at_holding();
+            self.look_at_capacity();
         }
         if let Some(policy) = &mut self.policy {
             policy.redealt(cx.journal.deals());

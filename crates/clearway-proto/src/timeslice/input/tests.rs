@@ -76,7 +76,7 @@ fn give__no_more_leaves_than_every_input_can_hold() {
         }
         let mut counts = vec![writes(cx.out).len()];
         for frame in [
-            TimesliceFrame::Holds { life: 0, epoch: 0, contributions: 3 },
+            TimesliceFrame::Capacity { life: 0, epoch: 0, contributions: 3 },
             TimesliceFrame::Credit { life: 0, released: 1, granted: 0 },
         ] {
             let _ = input.arrival(cx, 0, frame);

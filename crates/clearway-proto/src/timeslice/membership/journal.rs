@@ -103,7 +103,7 @@ pub(in crate::timeslice) struct Journal {
     turns: Arc<Turns>,
     from: u64,
     /// The first timeslice of the input that joined last.
-    joined_at: u64,
+    newest_start: u64,
     deals: Vec<Deal>,
     /// In which epoch builders were removed, what they left, and how many positions of it are built.
     settled: Vec<(u32, RosterMember, Arc<BuilderOrder>, u64)>,
@@ -128,7 +128,7 @@ impl Journal {
             orders: (0..layout.builders().len()).map(BuilderOrder::new).collect(),
             turns: Arc::new(turns),
             from: 0,
-            joined_at: 0,
+            newest_start: 0,
             deals: Vec::new(),
             settled: Vec::new(),
             layout: layout.clone(),
@@ -228,10 +228,10 @@ impl Journal {
         self.from
     }
 
-    /// Returns the first timeslice that a next deal can begin with, or an input that joins next:
-    /// the one that joined last has looked up where its own begin, and they stay there.
+    /// Returns the earliest timeslice at which the next deal, or the next input, can begin. It is not
+    /// before the first one of the newest input, which has computed its range already.
     pub(in crate::timeslice) fn next_start(&self) -> u64 {
-        self.from.max(self.joined_at)
+        self.from.max(self.newest_start)
     }
 
     /// Returns the builder of `timeslice` by the turns of now: true from [`Journal::from`] on.
@@ -433,7 +433,7 @@ impl Journal {
         match self.role(member) {
             Role::Input(place) => {
                 self.ranges[place] = from..u64::MAX;
-                self.joined_at = self.joined_at.max(from);
+                self.newest_start = self.newest_start.max(from);
                 self.begun[place].get_or_insert(from);
                 true
             }

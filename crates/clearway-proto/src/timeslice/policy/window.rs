@@ -11,8 +11,8 @@
 //! so few inputs have fewer.
 //!
 //! In large networks they also wait for links that builders share, and not all of these have
-//! something to carry at any time. There up to [`WAITING_LEAST_LARGE`] may wait, if they are a
-//! small part of a rotation: it makes timeslices later by that part.
+//! something to carry at any time. There the window keeps up to [`WAITING_LEAST_LARGE`] waiting, if
+//! they are a small part of a rotation: it makes timeslices later by that part.
 //!
 //! The base is the shortest wait of the last [`SPANS_KEPT`] to twice as many spans of one rotation
 //! each. A builder that always has many open never sees the floor, so every as many spans the
@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::Nanos;
 
-/// Contributions that may wait, in thousandths. 32 inputs and 32 builders on `aries`: windows of
+/// Contributions to keep waiting, in thousandths. 32 inputs and 32 builders on `aries`: windows of
 /// 3, 4, 6, 8 and 16 carry 1.08, 1.11, 1.13, 1.15 and 1.14 of what unscheduled writes do, with a
 /// way of less than one contribution: five in waiting are within 1 %.
 const WAITING_LEAST: u64 = 4500;
@@ -45,7 +45,7 @@ const WAITING_LEAST_SMALL: u64 = 3000;
 /// whose cables between groups are the limit: windows of 6, 8, 12, 16 and 32 carry 0.92, 0.95,
 /// 0.96, 0.96 and 0.88 of what unscheduled writes do.
 const WAITING_LEAST_LARGE: u64 = 10_500;
-/// The part of a rotation that may wait, within these two.
+/// The part of a rotation to keep waiting, between the two values above.
 const PART_OF_ROTATION: u64 = 16;
 /// This much more is enough. The space between the two keeps the window at rest.
 const SPACE: u64 = 1500;

@@ -612,7 +612,6 @@ impl Drop for TargetDirectory {
     }
 }
 
-/// Returns whether `error` says that a name does not exist which this cast must not create.
 /// Returns the nearest directory around `path`, which is absent, and the names from there to it;
 /// nothing where that cannot be known.
 fn nearest(path: &Path) -> Option<(OwnedFd, Vec<OsString>)> {
@@ -631,14 +630,15 @@ fn nearest(path: &Path) -> Option<(OwnedFd, Vec<OsString>)> {
     Some((directory.into(), names))
 }
 
-/// Returns what tells a directory from others that a cast would make: `names` below `outer`. No file
-/// system has this number (stat(2) gives it 32 bits on Linux).
+/// Returns an identity for a directory that a cast would make: `names` below `outer`. No file system has
+/// this number (stat(2) gives it 32 bits on Linux).
 fn absent_place(outer: (u64, u64), names: &[OsString]) -> (u64, u64) {
     let mut hasher = DefaultHasher::new();
     (outer, names).hash(&mut hasher);
     (u64::MAX, hasher.finish())
 }
 
+/// Returns whether `error` says that a name does not exist which this cast must not create.
 fn is_absent(error: &io::Error, access: TargetAccess) -> bool {
     access == TargetAccess::Look && error.kind() == io::ErrorKind::NotFound
 }

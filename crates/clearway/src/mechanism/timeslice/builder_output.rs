@@ -257,7 +257,7 @@ impl BuilderOutput {
         self.unfinished.as_ref().map(|unfinished| unfinished.name().display().to_string())
     }
 
-    /// Gives the archive, if there is one, its own name.
+    /// Gives the archive, if there is one, its final name.
     ///
     /// # Errors
     /// As [`UnfinishedFile::keep`].

@@ -17,8 +17,10 @@ use rustix::process::{getpriority_process, setpriority_pgrp};
 /// How long processes may take to end when they are asked to, and when they are killed: `mpirun`
 /// gives its ranks a second.
 const GRACE: Duration = Duration::from_secs(3);
-/// Pauses between two looks at the table of processes, which takes a millisecond to read.
-const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(16)];
+/// The first and the longest pause between two scans of the table of processes: a scan takes a
+/// millisecond.
+const PAUSE_FIRST: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(16);
 
 /// Asks the groups of all children to end, once each, and waits until none is left, but not
 /// forever.
@@ -26,7 +28,7 @@ pub(crate) fn ask_to_end() {
     let mut asked = BTreeSet::from([getpgrp()]);
     until_none_is_left(|child| {
         let group = getpgid(Some(child)).unwrap_or_else(|_| getpgrp());
-        raise_priority(group);
+        adopt_priority(group);
         if asked.insert(group) {
             // A stopped process hears nothing until it goes on.
             for signal in [Signal::SIGTERM, Signal::SIGCONT] {
@@ -40,7 +42,7 @@ pub(crate) fn ask_to_end() {
 pub(crate) fn kill_all() {
     until_none_is_left(|child| {
         if let Ok(group) = getpgid(Some(child)) {
-            raise_priority(group);
+            adopt_priority(group);
         }
         let _ = kill(child, Signal::SIGKILL);
     });
@@ -48,7 +50,7 @@ pub(crate) fn kill_all() {
 
 /// Gives the processes of `group` the priority of this one: on a busy machine a nice process gets no
 /// processor to end with. Only root may raise a priority.
-fn raise_priority(group: Pid) {
+fn adopt_priority(group: Pid) {
     let group = rustix::process::Pid::from_raw(group.as_raw());
     if let Ok(own) = getpriority_process(None) {
         let _ = setpriority_pgrp(group, own);
@@ -58,7 +60,7 @@ fn raise_priority(group: Pid) {
 /// Does `what` to every child, again and again, until there is none or [`GRACE`] is over.
 fn until_none_is_left(mut what: impl FnMut(Pid)) {
     let until = Instant::now() + GRACE;
-    let [mut pause, longest] = PAUSES;
+    let mut pause = PAUSE_FIRST;
     loop {
         let children = children();
         if children.is_empty() || Instant::now() >= until {
@@ -67,7 +69,7 @@ fn until_none_is_left(mut what: impl FnMut(Pid)) {
         children.into_iter().for_each(&mut what);
         reap();
         thread::sleep(pause);
-        pause = longest.min(pause * 2);
+        pause = PAUSE_MAX.min(pause * 2);
     }
 }
 

@@ -51,7 +51,7 @@ impl TimedCommand {
             CommandStep::Ending if self.group.is_over()? => self.act = CommandStep::Over,
             CommandStep::Ending if elapsed >= after => {
                 bail!(
-                    "{} does not end within {} s of being asked to, so nothing can be said about the time after it; end it faster, or run again on a machine that is less busy",
+                    "{} does not end within {} s of being asked to, so nothing can be said about the time after it; use a command that ends on SIGTERM, or a less busy machine",
                     self.group.unfinished(),
                     (after - until).as_secs_f64()
                 )

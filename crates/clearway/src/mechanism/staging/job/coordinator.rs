@@ -1,5 +1,5 @@
-//! Leads all tasks of a job through its phases: serve, mount, run the programs, unmount, drain. Then it
-//! has the servers closed.
+//! Leads all tasks of a job through its phases: serve, mount, run the programs, unmount, drain. Then
+//! it has the servers closed.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -85,14 +85,14 @@ impl TaskCoordinator {
 
     /// Runs the job of all tasks, and has the servers closed.
     pub(super) fn run(mut self, policy: DrainPolicy) -> Result<(), JobFailure> {
-        let holders = self.holders();
-        let mut outcome = self.run_job(&holders, policy);
+        let firsts = self.first_tasks();
+        let mut outcome = self.run_job(&firsts, policy);
         if let Err(why) = &outcome {
             // The launcher may end this process as soon as another one ends.
             report(why);
             self.stop();
         }
-        let closed = self.close_servers(&holders);
+        let closed = self.close_servers(&firsts);
         if let (Ok(()), Err(why)) = (&outcome, &closed) {
             report(why);
             outcome = closed;
@@ -104,17 +104,17 @@ impl TaskCoordinator {
 
     /// Returns the first task of each host, in the order of hosts: it has the mount, and perhaps a
     /// server.
-    fn holders(&self) -> Vec<usize> {
+    fn first_tasks(&self) -> Vec<usize> {
         let first = |host| self.tasks.iter().position(|task| task.place.host == host);
         (0..self.tasks.len()).map_while(first).collect()
     }
 
-    fn run_job(&mut self, holders: &[usize], policy: DrainPolicy) -> Result<()> {
-        let servers = self.serve(holders)?;
-        let directories = self.mount(holders, &servers)?;
+    fn run_job(&mut self, firsts: &[usize], policy: DrainPolicy) -> Result<()> {
+        let servers = self.serve(firsts)?;
+        let directories = self.mount(firsts, &servers)?;
         let has_failed = self.run_programs(&directories)?;
         let did_programs_stop = std::mem::take(&mut self.is_interrupted) && has_failed;
-        self.unmount(holders)?;
+        self.unmount(firsts)?;
         match policy {
             DrainPolicy::Leave => Ok(()),
             DrainPolicy::Wait if did_programs_stop => {
@@ -125,21 +125,21 @@ impl TaskCoordinator {
             DrainPolicy::Wait if self.is_interrupted => {
                 Err(Interrupted::default()).context(CONTINUES)
             }
-            DrainPolicy::Wait => self.drain(holders),
+            DrainPolicy::Wait => self.drain(firsts),
         }
     }
 
     /// Has the first task of all other hosts that serve open its server; returns all servers.
-    fn serve(&mut self, holders: &[usize]) -> Result<Vec<JobServer>> {
+    fn serve(&mut self, firsts: &[usize]) -> Result<Vec<JobServer>> {
         let mut servers = BTreeMap::from([(0, JobServer { host: None, port: self.first_port })]);
-        for holder in holders.iter().take(self.servers).skip(1) {
-            self.request(*holder, &TaskRequest::Serve);
+        for first in firsts.iter().take(self.servers).skip(1) {
+            self.request(*first, &TaskRequest::Serve);
         }
         while servers.len() < self.servers {
             match self.next()? {
                 (task, TaskReport::Serving { port }) => {
                     let host = self.tasks.get(task).and_then(|task| task.place.address);
-                    let place = holders.iter().position(|holder| *holder == task);
+                    let place = firsts.iter().position(|first| *first == task);
                     servers.extend(place.map(|place| (place, JobServer { host, port })));
                 }
                 (_, TaskReport::Interrupted) => bail!(Interrupted::default()),
@@ -152,13 +152,13 @@ impl TaskCoordinator {
     /// Has the first task of each host mount; returns the mount point of each host.
     fn mount(
         &mut self,
-        holders: &[usize],
+        firsts: &[usize],
         servers: &[JobServer],
     ) -> Result<BTreeMap<usize, PathBuf>> {
         let request = TaskRequest::Mount { servers: servers.to_vec() };
-        holders.iter().for_each(|holder| self.request(*holder, &request));
+        firsts.iter().for_each(|first| self.request(*first, &request));
         let mut directories = BTreeMap::new();
-        while directories.len() < holders.len() {
+        while directories.len() < firsts.len() {
             match self.next()? {
                 (task, TaskReport::Mounted { directory }) => {
                     let host = self.tasks.get(task).map(|task| task.place.host);
@@ -194,9 +194,9 @@ impl TaskCoordinator {
         Ok(ends.values().any(|end| *end != ApplicationEnd::Good))
     }
 
-    fn unmount(&mut self, holders: &[usize]) -> Result<()> {
-        holders.iter().for_each(|holder| self.request(*holder, &TaskRequest::Unmount));
-        let mut left = holders.len();
+    fn unmount(&mut self, firsts: &[usize]) -> Result<()> {
+        firsts.iter().for_each(|first| self.request(*first, &TaskRequest::Unmount));
+        let mut left = firsts.len();
         while left > 0 {
             if let (_, TaskReport::Unmounted) = self.next()? {
                 left -= 1;
@@ -206,8 +206,8 @@ impl TaskCoordinator {
     }
 
     /// Waits until the store has everything, or the user does not want to wait.
-    fn drain(&mut self, holders: &[usize]) -> Result<()> {
-        let mut left: Vec<usize> = holders.iter().copied().take(self.servers).collect();
+    fn drain(&mut self, firsts: &[usize]) -> Result<()> {
+        let mut left: Vec<usize> = firsts.iter().copied().take(self.servers).collect();
         left.iter().for_each(|server| self.request(*server, &TaskRequest::Drain));
         while !left.is_empty() {
             match self.events.recv().context("all tasks of the job are gone")? {
@@ -232,8 +232,8 @@ impl TaskCoordinator {
     }
 
     /// Has all servers closed that are there.
-    fn close_servers(&mut self, holders: &[usize]) -> Result<()> {
-        let servers = holders.iter().copied().take(self.servers);
+    fn close_servers(&mut self, firsts: &[usize]) -> Result<()> {
+        let servers = firsts.iter().copied().take(self.servers);
         let left: Vec<usize> = servers.filter(|server| self.is_there(*server)).collect();
         left.iter().for_each(|server| self.request(*server, &TaskRequest::CloseServer));
         let mut outcome = Ok(());

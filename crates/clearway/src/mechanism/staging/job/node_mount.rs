@@ -21,17 +21,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use clearway_fs::mount::{Reporter, detach, is_left_behind, unmount};
+use clearway_fs::mount::{detach, is_left_behind, unmount};
 use clearway_fs::network::mount::{RemoteMountOptions, RemoteMounted, RemoteServer};
 use clearway_proto::base::Bytes;
 use clearway_runtime::keys;
-use clearway_runtime::launch::escaped;
 use clearway_wires::RemoteTransport;
 use clearway_wires::hexadecimal::digits_of;
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::super::service::{MountConnector, MountProof, ServerAddress};
+use super::super::service::{MountConnector, MountProof, ServerAddress, error_reporter};
 use super::TaskSpec;
 use super::message::JobServer;
 use crate::run::exit::Exit;
@@ -114,8 +113,6 @@ pub(crate) fn serve(flags: &NodeMountFlags) -> Result<Exit> {
 
 fn open(flags: &NodeMountFlags) -> Result<RemoteMounted> {
     let secret = std::env::var(SECRET_VARIABLE).context("the task gave no key")?.into_bytes();
-    let reporter: Reporter =
-        Arc::new(|sentence: &str| eprintln!("clearway: {}", escaped(sentence)));
     let options = RemoteMountOptions {
         tree: String::new(),
         directory: flags.directory.clone(),
@@ -129,7 +126,7 @@ fn open(flags: &NodeMountFlags) -> Result<RemoteMounted> {
         let connector = Box::new(MountConnector::new(server, proof, RemoteTransport::Udp));
         RemoteServer { name, connector }
     });
-    Ok(RemoteMounted::open(&options, servers.collect(), &reporter)?)
+    Ok(RemoteMounted::open(&options, servers.collect(), &error_reporter())?)
 }
 
 /// Unmounts; detaches the mount if it stays busy.

@@ -2,16 +2,15 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::Result;
 use clearway_fs::client::ControlClient;
 use clearway_fs::control::{ControlPath, ControlRequest, ControlResponse, SafetyLevel};
-use clearway_fs::mount::Reporter;
 use clearway_fs::store::StoreSharing;
 use clearway_runtime::launch::escaped;
+use clearway_runtime::machine_memory::return_large_blocks;
 
-use super::super::service::{AcceptedClients, Service};
+use super::super::service::{AcceptedClients, Service, error_reporter};
 use super::StageJobFlags;
 
 /// A log that is open, and accepts mounts.
@@ -26,8 +25,7 @@ impl NodeServer {
     /// # Errors
     /// One sentence: no log, no store, no port.
     pub(super) fn open(flags: &StageJobFlags, secret: &str, listen: Ipv4Addr) -> Result<Self> {
-        let reporter: Reporter =
-            Arc::new(|sentence: &str| eprintln!("clearway: {}", escaped(sentence)));
+        return_large_blocks();
         let mut options = flags.log.options(&flags.data, &flags.backing);
         if flags.servers > 1 {
             options.sharing = StoreSharing::Shared;
@@ -35,7 +33,7 @@ impl NodeServer {
         let hosts_of_job = AcceptedClients::hosts(secret.as_bytes().to_vec())?;
         let pace = flags.yields.pace()?;
         let listen = SocketAddrV4::new(listen, 0);
-        let service = Service::open(listen, hosts_of_job, &options, pace, &reporter)?;
+        let service = Service::open(listen, hosts_of_job, &options, pace, &error_reporter())?;
         Ok(Self { service, log: flags.data.clone() })
     }
 

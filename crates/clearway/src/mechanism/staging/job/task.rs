@@ -172,7 +172,7 @@ impl<'a> Task<'a> {
         Ok(())
     }
 
-    /// Waits for the drain of the log elsewhere: signals and requests come meanwhile.
+    /// Starts a thread that waits for the drain: this one must handle signals and requests.
     fn drain(&self) {
         let sender = self.sender.clone();
         let log = self.server.as_ref().map(|server| server.log().to_owned());

@@ -18,5 +18,5 @@ mod munge;
 mod serve;
 
 pub(crate) use connect::{MountConnector, MountProof, RemoteTree, ServerAddress};
-pub(super) use serve::{AcceptedClients, Service};
+pub(super) use serve::{AcceptedClients, Service, error_reporter};
 pub(crate) use serve::{ServeFlags, serve};

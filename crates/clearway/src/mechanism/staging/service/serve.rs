@@ -201,6 +201,11 @@ fn accepted_keys(flags: &ServeFlags) -> Result<Vec<AcceptedKey>> {
     Ok(keys)
 }
 
+/// Returns what prints sentences of a log on standard error.
+pub(in super::super) fn error_reporter() -> Reporter {
+    Arc::new(|sentence: &str| eprintln!("clearway: {}", escaped(sentence)))
+}
+
 /// Serves until a signal ends it.
 ///
 /// # Errors
@@ -209,9 +214,7 @@ pub(crate) fn serve(flags: &ServeFlags) -> Result<Exit> {
     return_large_blocks();
     let pace = flags.yields.pace()?;
     let clients = AcceptedClients::from_flags(flags)?;
-    let reporter: Reporter = Arc::new(|sentence: &str| {
-        eprintln!("clearway: {}", escaped(sentence));
-    });
+    let reporter = error_reporter();
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for signals")?;
     let shares = Some(LogShares { quota: flags.user_quota });
     let options = LogOptions { shares, ..flags.log.options(&flags.data, &flags.backing) };

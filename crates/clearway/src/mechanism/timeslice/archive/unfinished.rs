@@ -71,7 +71,7 @@ impl UnfinishedFile {
         &self.own
     }
 
-    /// Gives it its own name.
+    /// Gives the file its final name.
     ///
     /// # Errors
     /// When somebody else has taken that, or the disk fails; the file is removed then.

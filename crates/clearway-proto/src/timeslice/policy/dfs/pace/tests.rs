@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::base::{Bytes, Rank};
 use crate::timeslice::connection::{
-    BuilderConnection, ConnectionState, Connections, UNBOUNDED, UnreleasedContribution,
+    BuilderConnection, CAPACITY_UNLIMITED, ConnectionState, Connections, UnreleasedContribution,
 };
 use crate::timeslice::layout::TimesliceLayout;
 use crate::timeslice::membership::{Change, Decision, Journal, RosterMember};
@@ -39,7 +39,7 @@ impl SchedulerBench {
             range: 0..0,
             horizon: None,
             unreleased: None,
-            holding: UNBOUNDED,
+            least_capacity: CAPACITY_UNLIMITED,
             bounded_from: None,
             supply: Supply::new(
                 ContributionSource::Endless(memory, ContributionSizes::Constant(Bytes(BYTES))),
