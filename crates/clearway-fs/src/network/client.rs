@@ -384,10 +384,13 @@ impl RemoteFiles {
         let mut actions: Vec<Action> = Vec::new();
         let mut state = self.lock();
         state.unanswered = state.unanswered.saturating_sub(length);
+        let mut first_error = None;
         if let Some(file) = state.dirty.get_mut(&inode) {
             file.writes.remove(&write);
-            if let Err(why) = outcome {
-                file.error = file.error.or(Some(why));
+            if let Err(why) = outcome
+                && file.error.is_none()
+            {
+                (file.error, first_error) = (Some(why), Some(why));
             }
             let first = file.writes.keys().next().copied();
             let is_ready = |mark: u64| first.is_none_or(|first| first > mark);
@@ -404,7 +407,8 @@ impl RemoteFiles {
             actions.push(answer);
         }
         drop(state);
-        if let Err(why) = outcome {
+        // Once for a file: a program that fills the log can have thousands of writes under way.
+        if let Some(why) = first_error {
             (self.report)(&format!(
                 "a write to the file with inode {} failed at the server: {why}; the file fails until it is closed",
                 inode.0

@@ -44,31 +44,38 @@ const OPEN_MAX: usize = 1 << 20;
 
 /// Files that a client has open.
 #[derive(Debug, Default)]
-pub(crate) struct SessionFiles(Mutex<BTreeMap<(InodeId, bool), Vec<u64>>>);
+pub(crate) struct SessionFiles(Mutex<OpenFiles>);
+
+#[derive(Debug, Default)]
+struct OpenFiles {
+    handles: BTreeMap<(InodeId, bool), Vec<u64>>,
+    /// The session is over: nobody would close what a late request opens.
+    is_closed: bool,
+}
 
 impl SessionFiles {
-    fn open_files(&self) -> MutexGuard<'_, BTreeMap<(InodeId, bool), Vec<u64>>> {
+    fn open_files(&self) -> MutexGuard<'_, OpenFiles> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens a file, and holds it.
     pub(super) fn open(&self, core: &mut Core, inode: InodeId, usage: OpenUsage) {
         let mut files = self.open_files();
-        if files.values().map(Vec::len).sum::<usize>() >= OPEN_MAX {
+        if files.is_closed || files.handles.values().map(Vec::len).sum::<usize>() >= OPEN_MAX {
             return;
         }
         core.hold(inode);
         let handle = core.open_file(inode, usage);
-        files.entry((inode, usage == OpenUsage::Write)).or_default().push(handle);
+        files.handles.entry((inode, usage == OpenUsage::Write)).or_default().push(handle);
     }
 
     /// Closes a file once.
     pub(super) fn close(&self, core: &mut Core, inode: InodeId, usage: OpenUsage) {
         let key = (inode, usage == OpenUsage::Write);
         let mut files = self.open_files();
-        let Some(handle) = files.get_mut(&key).and_then(Vec::pop) else { return };
-        if files.get(&key).is_some_and(Vec::is_empty) {
-            files.remove(&key);
+        let Some(handle) = files.handles.get_mut(&key).and_then(Vec::pop) else { return };
+        if files.handles.get(&key).is_some_and(Vec::is_empty) {
+            files.handles.remove(&key);
         }
         drop(files);
         core.close_handle(handle);
@@ -77,18 +84,21 @@ impl SessionFiles {
 
     /// Returns whether a file is open, to be written if `for_writing`.
     pub(super) fn is_open(&self, inode: InodeId, for_writing: bool) -> bool {
-        let files = self.open_files();
-        files.contains_key(&(inode, true)) || !for_writing && files.contains_key(&(inode, false))
+        let handles = &self.open_files().handles;
+        handles.contains_key(&(inode, true))
+            || !for_writing && handles.contains_key(&(inode, false))
     }
 
     /// Returns whether none is open.
     pub(super) fn is_empty(&self) -> bool {
-        self.open_files().is_empty()
+        self.open_files().handles.is_empty()
     }
 
-    /// Closes all of them.
+    /// Closes all of them, and opens none any more.
     fn close_all(&self, core: &mut Core) {
-        for ((inode, _), handles) in std::mem::take(&mut *self.open_files()) {
+        let closed = OpenFiles { is_closed: true, ..OpenFiles::default() };
+        let files = std::mem::replace(&mut *self.open_files(), closed);
+        for ((inode, _), handles) in files.handles {
             for handle in handles {
                 core.close_handle(handle);
                 core.forget(inode, 1);

@@ -61,7 +61,7 @@ impl LogShares {
         let taken = usage.amount_by(uid);
         let owners = usage.owner_count() as u64 + u64::from(taken == 0);
         let part = (inodes_max / (owners + 1)).max(1);
-        free > 0 && (free > (inodes_max / RESERVE_PART).max(1) || taken < part)
+        free > 0 && (free > inodes_max / RESERVE_PART || taken < part)
     }
 }
 
@@ -128,6 +128,8 @@ mod tests {
         let usage: alloc::vec::Vec<_> = (0..800).map(|uid| (uid, 1)).collect();
         assert!(!allows(&usage, 900), "none is left");
         assert!(allows(&usage[1..], 900), "the last one, for a user with none");
+        let root = OwnerUsage::from_owners([(0, 1)]);
+        assert!(LogShares::allow_inode(2, &root, 0), "the smallest log has no reserve");
     }
 
     #[test]

@@ -335,7 +335,7 @@ impl Builder {
             }
             TimesliceFrame::Burden { life, burden } if life == line.life => line.burden = burden,
             TimesliceFrame::Capacity { life, contributions, .. } if life == line.life => {
-                line.capacity = contributions;
+                line.capacity = contributions.max(CAPACITY_MIN);
                 self.look_at_capacity();
             }
             TimesliceFrame::Report(report) => self.reported(place, report),

@@ -254,6 +254,29 @@ fn cast__receivers_of_one_host_share_a_connection_of_ssh() {
 }
 
 #[test]
+fn hostfile__a_job_of_mounts_has_all_ranks_that_are_started() {
+    let Some(test_bed) = SshTestBed::with_server("ssh-stage") else { return };
+    if !Path::new("/dev/fuse").exists() {
+        return eprintln!("skipped: there is no /dev/fuse");
+    }
+    fs::write(test_bed.path("hosts"), "127.0.0.1 slots=2\n127.0.0.2\n").expect("written");
+    fs::create_dir_all(test_bed.path("store")).expect("made");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
+    command.args(["start", "--hostfile"]).arg(test_bed.path("hosts")).arg("--");
+    command.arg(test_bed.path("clearway")).args(["stage", "job", "--size", "64MiB", "--data"]);
+    command.arg(test_bed.path("staged")).arg("--backing").arg(test_bed.path("store"));
+    command.args(["--", "sh", "-c", "echo >\"$CLEARWAY_STAGE/of-$$\""]);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{}:{path}", test_bed.directory.display()));
+    let output = command.stdin(Stdio::null()).output().expect("the program");
+    assert!(output.status.success(), "{}", errors(&output));
+    let names = fs::read_dir(test_bed.path("store")).expect("a store").flatten();
+    let written = names.filter(|it| it.file_name().as_encoded_bytes().starts_with(b"of-"));
+    assert_eq!(written.count(), 3);
+    test_bed.expect_nothing_left();
+}
+
+#[test]
 fn hostfile__the_rate_of_links_that_do_not_tell_it_is_measured() {
     let Some(test_bed) = SshTestBed::with_server("ssh-rate") else { return };
     fs::write(test_bed.path("hosts"), HOSTS).expect("written");

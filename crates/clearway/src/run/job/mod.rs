@@ -262,10 +262,10 @@ impl CoordinatedJob {
         Ok((listener, descriptions, credential))
     }
 
-    /// Returns whether the coordinator only coordinates: it is the last rank of the job then, and
-    /// none of the run.
+    /// Returns whether the coordinator only coordinates: it has started the ranks then, is the last
+    /// of the job, and none of the run. A coordinator that measures is the first.
     fn is_apart(&self) -> bool {
-        *self.job.method() == JoinMethod::Ssh
+        self.job.rank() != Rank(0)
     }
 
     /// Returns the descriptions of the ranks that measure.

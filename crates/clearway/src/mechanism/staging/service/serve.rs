@@ -203,7 +203,11 @@ fn accepted_keys(flags: &ServeFlags) -> Result<Vec<AcceptedKey>> {
 
 /// Returns what prints sentences of a log on standard error.
 pub(in super::super) fn error_reporter() -> Reporter {
-    Arc::new(|sentence: &str| eprintln!("clearway: {}", escaped(sentence)))
+    Arc::new(|sentence: &str| {
+        // One write for the whole line: processes of a job share a terminal.
+        let line = format!("clearway: {}\n", escaped(sentence));
+        eprint!("{line}");
+    })
 }
 
 /// Serves until a signal ends it.
