@@ -107,10 +107,17 @@ fn prove(name: &LabName, queue: QueueKind) -> Result<()> {
             Ok(())
         }
         CheckOutcome::Fail => {
-            let port = test.failed().next().map_or_else(String::new, |port| port.port.clone());
             keeper::down(name)?;
+            let failed = test.failed().next().context("no port failed")?;
+            let wrong = failed.checks.iter().find(|check| check.outcome == CheckOutcome::Fail);
+            let wrong = wrong.context("no check failed")?;
             bail!(
-                "port {port} does not have the rate, depth or class order it should have; the lab was taken down"
+                "the {} of port {} is {:.1} {} where {:.1} are right; the lab was taken down, run again if this machine was busy",
+                wrong.name,
+                failed.port,
+                wrong.measured.unwrap_or(f64::NAN),
+                wrong.unit,
+                wrong.expected
             );
         }
     }
