@@ -50,19 +50,23 @@ impl LogShares {
         if free >= (segment * reserve).saturating_add(write.length) {
             return true;
         }
-        let owners = usage.owner_count() as u64 + u64::from(taken == 0);
-        would_take <= space.total.0 / (owners + 1)
+        would_take <= part(space.total.0, usage, write.uid)
     }
 
     /// Returns whether a user may make an inode, of which there may be `inodes_max`; the log itself may
     /// have none left.
     pub fn allow_inode(inodes_max: u64, usage: &OwnerUsage, uid: u32) -> bool {
         let free = inodes_max.saturating_sub(usage.owners().map(|(_, inodes)| inodes).sum());
-        let taken = usage.amount_by(uid);
-        let owners = usage.owner_count() as u64 + u64::from(taken == 0);
-        let part = (inodes_max / (owners + 1)).max(1);
-        free > 0 && (free > inodes_max / RESERVE_PART || taken < part)
+        let part = part(inodes_max, usage, uid).max(1);
+        free > 0 && (free > inodes_max / RESERVE_PART || usage.amount_by(uid) < part)
     }
+}
+
+/// Returns the part of `total` of a user: it is divided by the users that have something, this one
+/// included, and one more.
+fn part(total: u64, usage: &OwnerUsage, uid: u32) -> u64 {
+    let owners = usage.owner_count() as u64 + u64::from(usage.amount_by(uid) == 0);
+    total / (owners + 1)
 }
 
 #[cfg(test)]

@@ -93,15 +93,24 @@ fn ask(path: &Path) -> io::Result<NodeAgentState> {
     if poll(&mut waiting, Some(&timeout))? == 0 {
         return Err(io::ErrorKind::TimedOut.into());
     }
-    let mut bytes = [0; AGENT_MESSAGE_BYTES + 1];
-    let (length, _) = recv(&socket, &mut bytes, RecvFlags::DONTWAIT)?;
-    match bytes.get(..length).and_then(AgentAnswer::decode) {
-        Some(AgentAnswer::Granted(grant)) if grant.is_held => Ok(NodeAgentState::Limits),
-        Some(AgentAnswer::Granted(_)) => Ok(NodeAgentState::LimitsNothing),
-        Some(AgentAnswer::Full) => Ok(NodeAgentState::Full),
-        Some(AgentAnswer::Ends) => Err(io::ErrorKind::ConnectionAborted.into()),
-        None => Err(io::Error::other("it is another program or version")),
+    match receive_answer(&socket)? {
+        AgentAnswer::Granted(grant) if grant.is_held => Ok(NodeAgentState::Limits),
+        AgentAnswer::Granted(_) => Ok(NodeAgentState::LimitsNothing),
+        AgentAnswer::Full => Ok(NodeAgentState::Full),
+        AgentAnswer::Ends => Err(io::ErrorKind::ConnectionAborted.into()),
     }
+}
+
+/// Receives a message of the agent, without waiting.
+fn receive_answer(socket: &OwnedFd) -> io::Result<AgentAnswer> {
+    // A longer message is cut, and has another length.
+    let mut bytes = [0; AGENT_MESSAGE_BYTES + 1];
+    let (length, _) = recv(socket, &mut bytes, RecvFlags::DONTWAIT)?;
+    if length == 0 {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ended the connection"));
+    }
+    let answer = bytes.get(..length).and_then(AgentAnswer::decode);
+    answer.ok_or_else(|| io::Error::other("it is another program or version"))
 }
 
 /// Connects; fails at once where the agent accepts nobody, as when it is stopped.
@@ -338,16 +347,13 @@ impl FollowShared {
                 Ok(_) => {}
                 Err(why) => return why.to_string(),
             }
-            // A longer message is cut, and has another length.
-            let mut bytes = [0; AGENT_MESSAGE_BYTES + 1];
-            let length = match recv(socket, &mut bytes, RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return "it ended the connection".to_owned(),
-                Ok((length, _)) => length,
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => continue,
-                Err(why) => return why.to_string(),
+            let answer = match receive_answer(socket) {
+                Ok(answer) => answer,
+                Err(why) => match why.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => continue,
+                    _ => return why.to_string(),
+                },
             };
-            let answer = bytes.get(..length).and_then(AgentAnswer::decode);
-            let Some(answer) = answer else { return "it is another program or version".to_owned() };
             let status = {
                 let (mut state, now) = (self.lock(), clock::now());
                 match answer {
@@ -377,7 +383,7 @@ mod tests {
 
     use super::*;
 
-    /// The answer to a message of the agent that is asked; it sends `answer`.
+    /// Returns what `ask` makes of an agent that sends `answer`.
     fn asked(name: &str, answer: Option<&[u8]>) -> io::Result<NodeAgentState> {
         let name = format!("clearway-agent-asked-{name}-{}.socket", std::process::id());
         let path = std::env::temp_dir().join(name);

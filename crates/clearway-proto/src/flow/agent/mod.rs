@@ -17,7 +17,8 @@
 //! peers near and far are one series. A probe without an answer counts with the time that it has
 //! waited, unless its peer did not answer the last three: such a peer does not count. A
 //! [`super::YieldController`] decides from the samples what scavengers may send together. Users share
-//! it max-min fairly, and the scavengers of a user its part. An agent to which no peer answers sees nothing, and limits nothing.
+//! it max-min fairly, and the scavengers of a user that user's part. An agent to which no peer answers
+//! sees nothing, and limits nothing.
 //!
 //! While no scavenger demands anything, the agent sends three probes a second, for its figures and the
 //! shortest round trips; else about 48.

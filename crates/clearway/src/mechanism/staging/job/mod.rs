@@ -40,8 +40,7 @@ use clearway_runtime::launch::{LauncherUse, ProgramShare};
 
 use super::log_flags::LogFlags;
 use super::yield_flags::YieldFlags;
-use crate::run::exit::UsageError;
-use crate::run::exit::{Exit, exit_of};
+use crate::run::exit::{Exit, UsageError, exit_of};
 use crate::run::job::{CoordinatedJob, Follower, JobRole, JobSpec, join_or_start};
 use coordinator::{TaskCoordinator, TaskPlace};
 use node_server::NodeServer;
@@ -126,10 +125,7 @@ pub(crate) fn run(flags: &StageJobFlags) -> Result<Exit> {
 /// Runs a task that another process coordinates; returns the status of its program.
 fn follow(flags: &StageJobFlags, follower: Follower) -> Result<i32> {
     let (connection, secret) = follower.connection()?;
-    let coordinator_host = match connection.peer_addr().context("the coordinator has no address")? {
-        SocketAddr::V4(there) => *there.ip(),
-        SocketAddr::V6(_) => return Err(anyhow!("the coordinator has no IPv4 address")),
-    };
+    let coordinator_host = peer_host(&connection, "the coordinator")?;
     let secret = String::from_utf8(secret).context("the secret of the job is no text")?;
     let coordinator = follower.coordinator().to_owned();
     let share = follower.program_share();
@@ -138,6 +134,14 @@ fn follow(flags: &StageJobFlags, follower: Follower) -> Result<i32> {
     let status = Task::new(spec, (Box::new(input), Box::new(connection)))?.run()?;
     follower.leave()?;
     Ok(status)
+}
+
+/// Returns the host of the peer of `connection`, which messages call `name`.
+fn peer_host(connection: &TcpStream, name: &str) -> Result<Ipv4Addr> {
+    match connection.peer_addr().with_context(|| format!("{name} has no address"))? {
+        SocketAddr::V4(there) => Ok(*there.ip()),
+        SocketAddr::V6(_) => Err(anyhow!("{name} has no IPv4 address")),
+    }
 }
 
 /// Runs the first task, and coordinates all tasks; returns the status of its own program.
@@ -195,12 +199,9 @@ fn serve_tasks(
     for joined in job.accept_ranks()? {
         let input: TcpStream =
             joined.connection.try_clone().context("cannot duplicate a connection")?;
-        let address = match joined.connection.peer_addr().context("a task has no address")? {
-            SocketAddr::V4(there) => Some(*there.ip()),
-            SocketAddr::V6(_) => return Err(anyhow!("a task has no IPv4 address")),
-        };
-        coordinator
-            .add(place(joined.rank.0, address)?, (Box::new(input), Box::new(joined.connection)));
+        let address = peer_host(&joined.connection, "a task")?;
+        let task = place(joined.rank.0, Some(address))?;
+        coordinator.add(task, (Box::new(input), Box::new(joined.connection)));
     }
     let policy = if flags.no_drain { DrainPolicy::Leave } else { DrainPolicy::Wait };
     let thread = thread::Builder::new().name("coordinator".to_owned());
