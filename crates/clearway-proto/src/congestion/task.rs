@@ -153,6 +153,15 @@ impl CongestorKind {
         matches!(self, Self::Cast | Self::CastChain | Self::CastTree)
     }
 
+    /// Returns the pattern that is the same without yielding to others; `None` where this does not
+    /// yield.
+    pub const fn unyielding(self) -> Option<Self> {
+        match self {
+            Self::StagingYield => Some(Self::Staging),
+            _ => None,
+        }
+    }
+
     /// Returns whether this puts traffic on the network, be it by ranks or by a program beside
     /// them.
     pub const fn sends(self) -> bool {

@@ -18,7 +18,8 @@
 //! Congestors short of their fair rate never acquit. Where the network itself held them up, they do
 //! not shield it either: harm at less load than was asked for is harm at that load all the more.
 //! Where the machine may have held them up, it may have held up the victims too, and nothing is
-//! said.
+//! said. Congestors that yield fall short on purpose: where the same congestors without yielding
+//! allow a statement on the same queue, theirs is judged as it is, with what yielding costs them.
 //!
 //! Noise makes latencies longer. Beside congestors it could convict a network wrongly, so the
 //! excess must be far above it; in the base case it could acquit one wrongly, so an idle p99 above
@@ -30,7 +31,7 @@
 //!
 //! # Invariants
 //! I1. CONTAINED is never said when congestors fell short of `congestor_share_min` of their fair
-//!     rate.
+//!     rate, unless they yielded and a statement about the same without yielding is there.
 //! I2. A shortfall that the network caused never turns CONGESTED into INVALID.
 
 use alloc::format;
@@ -158,6 +159,12 @@ pub enum LimitingFactor {
         /// suffer there.
         unprotected: Option<f64>,
     },
+    /// The congestors, which yield to others.
+    Yielding {
+        /// The share that the same congestors reached on the same queue without yielding. Absent
+        /// where that was not measured or allows no statement.
+        unyielding: Option<f64>,
+    },
     /// Perhaps the machine that runs them: then it may have held up victims too.
     Unknown,
 }
@@ -234,6 +241,7 @@ const LOST: &str =
     "Let victims send less, or nothing else use the network: messages are lost without congestors.";
 const MORE_LOAD: &str = "Offer more load: a higher `--intensity`, or congestors whose target is a victim (`placement` of the scenario).";
 pub(super) const REACH: &str = "Let congestors reach more: fewer of them, or a lower rate of links, so that processors keep up.";
+const COMPARE: &str = "Measure the same congestors without yielding before those that yield, as in `--congestors staging,staging-yield`.";
 
 /// From this part of another load on, a load counts as the same: what draws and windows of one run
 /// differ by.
@@ -249,30 +257,37 @@ pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     let (reached, needed) = (share * 100.0, rules.congestor_share_min * 100.0);
     let shortfall =
         format!("congestors reached {reached:.0} % of their fair rate, {needed:.0} % are needed");
-    if !flaws.is_empty() || evidence.brake == LimitingFactor::Unknown {
-        flaws.push((shortfall, REACH));
+    let step = match evidence.brake {
+        LimitingFactor::Unknown => Some(REACH),
+        LimitingFactor::Yielding { unyielding: None } => Some(COMPARE),
+        LimitingFactor::Network { .. } | LimitingFactor::Yielding { .. } => None,
+    };
+    if step.is_some() || !flaws.is_empty() {
+        flaws.push((shortfall, step.unwrap_or(REACH)));
         return invalid(flaws);
     }
     let mut verdict = effect(rules, evidence);
-    let unprotected = match evidence.brake {
-        LimitingFactor::Network { unprotected } => unprotected,
-        LimitingFactor::Unknown => None,
-    };
-    match verdict.outcome {
-        NetworkOutcome::Congested => verdict.reasons.push(format!(
+    verdict.reasons.push(match (verdict.outcome, evidence.brake) {
+        (NetworkOutcome::Invalid, _) => shortfall,
+        (_, LimitingFactor::Yielding { unyielding: Some(unyielding) }) => format!(
+            "congestors yielded: they reached {reached:.0} % of their fair rate, and {:.0} % without yielding",
+            unyielding * 100.0
+        ),
+        (NetworkOutcome::Congested, _) => format!(
             "congestors reached {reached:.0} % of their fair rate because the network held them up too, and what harms at less \
              load harms at full load"
-        )),
-        NetworkOutcome::Contained => match unprotected.filter(|unprotected| share >= unprotected * LOAD_ALIKE) {
-            Some(unprotected) => verdict.reasons.push(format!(
+        ),
+        (_, LimitingFactor::Network { unprotected: Some(unprotected) })
+            if share >= unprotected * LOAD_ALIKE =>
+        {
+            format!(
                 "congestors reached {reached:.0} % of their fair rate, as much as where victims suffered ({:.0} %), so nobody was \
                  protected by throttling them",
                 unprotected * 100.0
-            )),
-            None => return invalid(Vec::from([(shortfall, REACH)])),
-        },
-        NetworkOutcome::Invalid => verdict.reasons.push(shortfall),
-    }
+            )
+        }
+        (NetworkOutcome::Contained, _) => return invalid(Vec::from([(shortfall, REACH)])),
+    });
     verdict
 }
 
@@ -531,6 +546,32 @@ mod tests {
         assert_eq!(outcome(&held(None)), NetworkOutcome::Invalid);
         let machine = VictimEvidence { brake: LimitingFactor::Unknown, ..held(Some(0.52)) };
         assert_eq!(outcome(&machine), NetworkOutcome::Invalid);
+    }
+
+    #[test]
+    fn judge__congestors_that_yield_are_judged_where_the_same_without_yielding_are() {
+        let yields = |congested_us, unyielding| VictimEvidence {
+            congestor_share: Some(0.45),
+            brake: LimitingFactor::Yielding { unyielding },
+            ..evidence(28.0, congested_us, 1.01)
+        };
+        for (congested_us, outcome) in
+            [(30.0, NetworkOutcome::Contained), (12_000.0, NetworkOutcome::Congested)]
+        {
+            let verdict = judge(&Rules::default(), &yields(congested_us, Some(0.99)));
+            assert_eq!(verdict.outcome, outcome);
+            assert!(
+                verdict.reasons[1].contains("45 % of their fair rate, and 99 % without yielding"),
+                "{:?}",
+                verdict.reasons
+            );
+        }
+        let verdict = judge(&Rules::default(), &yields(30.0, None));
+        assert_eq!(verdict.outcome, NetworkOutcome::Invalid);
+        assert_eq!(verdict.next_steps, [COMPARE]);
+        // One that yields and reaches its share needs nothing to compare with.
+        let full = VictimEvidence { congestor_share: Some(0.96), ..yields(30.0, None) };
+        assert_eq!(outcome(&full), NetworkOutcome::Contained);
     }
 
     #[test]

@@ -65,6 +65,11 @@ impl Generator {
         self.plan.sizes.draw(self.plan.mean_bytes, &mut self.lengths.node(number).stream())
     }
 
+    /// Returns when microslice `number` starts, in ns of experiment time.
+    pub const fn start(&self, number: u64) -> u64 {
+        number.saturating_mul(self.plan.period.0)
+    }
+
     /// Writes the content of microslice `number` into `content`, which is emptied first, and
     /// describes it; the offset is left at zero. Allocates only where `content` has to grow.
     pub fn microslice(&self, number: u64, content: &mut Vec<u8>) -> MicrosliceDescriptor {
@@ -87,7 +92,7 @@ impl Generator {
             flags,
             subsystem: FLES,
             subsystem_format: RAMP,
-            index: number.saturating_mul(self.plan.period.0),
+            index: self.start(number),
             crc,
             size: content.len() as u32,
             offset: 0,

@@ -70,7 +70,7 @@ pub(crate) fn run(
         coordinator.stage.arm(queue)?;
         coordinator.facts = coordinator.stage.facts();
         let nulls = coordinator.queue(queue, report, &mut results)?;
-        coordinator.judge_each_run(queue, &nulls, &mut single_runs)?;
+        coordinator.judge_each_run(queue, (&nulls, &results), &mut single_runs)?;
     }
     report.slowest.extend(coordinator.slowest(&results)?);
     report.culprits = coordinator.culprits(&results, &report.slowest);
@@ -177,7 +177,7 @@ impl<'a> CongestionCoordinator<'a, '_> {
                 continue;
             }
             let null = null_of(&nulls, &case);
-            let result = self.case(case, null, unprotected_share(results, &case))?;
+            let result = self.case(case, null, self.brake(results, &case))?;
             if case.congestor == CongestorKind::None {
                 let [isolated, congested] =
                     [&result.isolated, &result.congested].map(|all| all[P99].estimate());
@@ -197,7 +197,7 @@ impl<'a> CongestionCoordinator<'a, '_> {
     fn judge_each_run(
         &mut self,
         queue: &str,
-        nulls: &[(VictimKind, NullEvidence)],
+        (nulls, results): (&[(VictimKind, NullEvidence)], &[CaseResult<'a>]),
         all: &mut Vec<SingleRuns<'a>>,
     ) -> Result<()> {
         for (case, congestors, count) in
@@ -211,7 +211,8 @@ impl<'a> CongestionCoordinator<'a, '_> {
                 let silent = if congestors == CongestorPresence::Silent { " A = A" } else { "" };
                 self.remaining.part(format!("{case}{silent}, run {} of {count}", number + 1));
                 let draw = self.draw(case, number, (congestors, PhaseTraces::Dropped))?;
-                let result = self.combine(case, vec![draw], null_of(nulls, &case), None)?;
+                let brake = self.brake(results, &case);
+                let result = self.combine(case, vec![draw], null_of(nulls, &case), brake)?;
                 let outcome = result.verdict.map_or(NetworkOutcome::Invalid, |it| it.outcome);
                 runs.count(outcome);
             }
@@ -225,7 +226,7 @@ impl<'a> CongestionCoordinator<'a, '_> {
         &mut self,
         case: Case<'a>,
         null: Option<NullEvidence>,
-        unprotected: Option<f64>,
+        brake: LimitingFactor,
     ) -> Result<CaseResult<'a>> {
         let count = draws_of(self.test, &case);
         let mut draws = Vec::new();
@@ -239,7 +240,7 @@ impl<'a> CongestionCoordinator<'a, '_> {
             draws.push(self.draw(case, number, shown)?);
         }
         self.done += 1;
-        self.combine(case, draws, null, unprotected)
+        self.combine(case, draws, null, brake)
     }
 
     /// Says before the run which loads cannot fill a link that victims use: their verdict can only
@@ -360,7 +361,7 @@ impl<'a> CongestionCoordinator<'a, '_> {
         case: Case<'a>,
         draws: Vec<DrawResult>,
         null: Option<NullEvidence>,
-        unprotected: Option<f64>,
+        brake: LimitingFactor,
     ) -> Result<CaseResult<'a>> {
         let key = self.key().purpose("draws").node(self.done as u64);
         let lost = || anyhow!("{case}: no draw was measured");
@@ -386,15 +387,35 @@ impl<'a> CongestionCoordinator<'a, '_> {
             .map(|all| all.try_into().unwrap_or_else(|_| unreachable!("three quantiles")));
         let factors = factors.try_into().unwrap_or_else(|_| unreachable!("three quantiles"));
         let mut result = CaseResult { case, draws, isolated, congested, factors, verdict: None };
-        result.verdict = self.verdict(&result, null, unprotected);
+        result.verdict = self.verdict(&result, null, brake);
         Ok(result)
+    }
+
+    /// Returns what holds the congestors of `case` up if they fall short, as `results` show it.
+    fn brake(&self, results: &[CaseResult<'_>], case: &Case<'_>) -> LimitingFactor {
+        if let Some(congestor) = case.congestor.unyielding() {
+            let twin = Case { congestor, ..*case };
+            return LimitingFactor::Yielding {
+                unyielding: reached_share(results, &twin, |it| it != NetworkOutcome::Invalid),
+            };
+        }
+        match (self.facts.hosts, self.facts.reach) {
+            (HostNoise::Simulated, CongestionReach::Tree) => LimitingFactor::Network {
+                // Of the first queue of the run, if victims suffered there.
+                unprotected: results.first().and_then(|first| {
+                    let twin = Case { queue: first.case.queue, ..*case };
+                    reached_share(results, &twin, |it| it == NetworkOutcome::Congested)
+                }),
+            },
+            _ => LimitingFactor::Unknown,
+        }
     }
 
     fn verdict(
         &self,
         result: &CaseResult<'_>,
         null: Option<NullEvidence>,
-        unprotected: Option<f64>,
+        brake: LimitingFactor,
     ) -> Option<Verdict> {
         let factor = factor_of(&result.factors[P99]);
         let least = |pick: &dyn Fn(&DrawResult) -> Option<f64>| {
@@ -408,12 +429,7 @@ impl<'a> CongestionCoordinator<'a, '_> {
             floor,
             processor_delay: result.draws.iter().map(|draw| draw.evidence.processor_delay).max()?,
             congestor_share: least_share(&result.draws),
-            brake: match (self.facts.hosts, self.facts.reach) {
-                (HostNoise::Simulated, CongestionReach::Tree) => {
-                    LimitingFactor::Network { unprotected }
-                }
-                _ => LimitingFactor::Unknown,
-            },
+            brake,
             overload: least(&|draw| draw.overload),
             idle_limit: match (self.facts.hosts, result.case.victim) {
                 (HostNoise::Real, VictimKind::Ping | VictimKind::Get) => Some(floor),
@@ -506,14 +522,15 @@ fn least_share(draws: &[DrawResult]) -> Option<f64> {
     draws.iter().filter_map(|draw| draw.evidence.congestor_share).min_by(f64::total_cmp)
 }
 
-/// Returns what the congestors of `case` reached on the first queue of the run, if victims suffered
-/// there.
-fn unprotected_share(results: &[CaseResult<'_>], case: &Case<'_>) -> Option<f64> {
-    let first = results.first()?.case.queue;
-    let twin = results.iter().find(|result| result.case == Case { queue: first, ..*case })?;
-    let congested =
-        twin.verdict.as_ref().is_some_and(|verdict| verdict.outcome == NetworkOutcome::Congested);
-    if congested { least_share(&twin.draws) } else { None }
+/// Returns what the congestors of `case` reached, if its outcome is as `wanted`.
+fn reached_share(
+    results: &[CaseResult<'_>],
+    case: &Case<'_>,
+    wanted: impl Fn(NetworkOutcome) -> bool,
+) -> Option<f64> {
+    let result = results.iter().find(|result| result.case == *case)?;
+    let is_wanted = result.verdict.as_ref().is_some_and(|verdict| wanted(verdict.outcome));
+    if is_wanted { least_share(&result.draws) } else { None }
 }
 
 /// Returns the factor as a verdict sees it: where the base case itself was lost it may be anything,

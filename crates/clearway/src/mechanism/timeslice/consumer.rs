@@ -21,10 +21,9 @@ use anyhow::{Context, Result, bail};
 use clearway_proto::archive::{
     ArchiveKind, Compression, Header, Inspector, Item, Limits, Versions, Writer,
 };
-use clearway_proto::microslice::SliceRule;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use super::builder_output::{DescribedTimeslice, OutgoingTimeslice};
+use super::described::DescribedTimeslice;
 use super::messages::TimesliceResult;
 use super::sink::{self, TimesliceSink};
 use crate::mechanism::timeslice::archive::{ArchiveSource, ITEM_BYTES_MAX, Locator};
@@ -34,7 +33,6 @@ const LINE_MAX: u64 = 256;
 
 /// The builder's side.
 pub(super) struct ConsumerSink {
-    slices: SliceRule,
     path: PathBuf,
     listener: UnixListener,
     consumer: Option<BufReader<UnixStream>>,
@@ -44,7 +42,7 @@ pub(super) struct ConsumerSink {
 
 impl ConsumerSink {
     /// Listens at `path`.
-    pub(super) fn open(path: PathBuf, slices: SliceRule) -> Result<Self> {
+    pub(super) fn open(path: PathBuf) -> Result<Self> {
         let shown = path.display().to_string();
         let listener = match UnixListener::bind(&path) {
             // A builder that was killed left its name here, unless somebody answers.
@@ -59,7 +57,6 @@ impl ConsumerSink {
         let memory = memfd_create(c"clearway-timeslice", MFdFlags::MFD_CLOEXEC)
             .context("memory for a consumer")?;
         Ok(Self {
-            slices,
             path,
             listener,
             consumer: None,
@@ -112,8 +109,7 @@ impl ConsumerSink {
 }
 
 impl TimesliceSink for ConsumerSink {
-    fn take(&mut self, built: &OutgoingTimeslice) -> Result<()> {
-        let built = built.described(self.slices);
+    fn take(&mut self, built: DescribedTimeslice<'_>) -> Result<()> {
         self.write(&built).context("memory for a consumer")?;
         while !self.offer().context("the way to a consumer")? {}
         sink::count(&mut self.account, &built);

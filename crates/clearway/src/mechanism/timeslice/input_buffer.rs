@@ -2,8 +2,7 @@
 //!
 //! # Model
 //! The region has two rings: contents, and *blocks*. A block is the head of a contribution with its
-//! descriptors. Positions are counters that only grow; a place is a counter modulo the ring's
-//! length. [`Slicer`] decides which microslices a timeslice has. A contribution is a block, then
+//! descriptors. [`Slicer`] decides which microslices a timeslice has. A contribution is a block, then
 //! the contents, each in two pieces where its ring wraps. Contents that timeslices share are stored
 //! once. Memory is free when all timeslices that use it are free.
 //!
@@ -18,60 +17,27 @@
 //! I2. Every kept microslice is in the core of one timeslice.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::os::unix::net::UnixStream;
 
 use anyhow::{Result, bail};
 use clearway_proto::base::{Bytes, LocalNs};
 use clearway_proto::microslice::{MicrosliceDescriptor, Offered, SliceCut, SliceRule, Slicer};
 use clearway_proto::timeslice::ContributionSpans;
-use clearway_proto::wire::{RegionId, Span};
+use clearway_proto::wire::RegionId;
 
 use super::contribution::ContributionHead;
 use super::ledger::SourceCounts;
-use super::stream::{MicrosliceBatch, SourceStream, StreamItem};
+use super::region_ring::RegionRing;
+use super::source::MicrosliceSource;
+use super::stream::{MicrosliceBatch, StreamItem};
 
 /// The part of the memory that blocks take: they fill it last where contents have 480 bytes and
 /// more.
 const BLOCKS_PART: u64 = 16;
+/// Bytes that are made before peers are looked after again: they stay in a second-level cache of
+/// today until they are sent.
+const MADE_AT_ONCE: usize = 256 << 10;
 const DESCRIPTOR: u64 = MicrosliceDescriptor::BYTES as u64;
-
-/// A part of a region in which positions go round.
-#[derive(Clone, Copy, Debug)]
-struct RegionRing {
-    offset: u64,
-    length: u64,
-    head: u64,
-    tail: u64,
-}
-
-impl RegionRing {
-    const fn new(offset: u64, length: u64) -> Self {
-        Self { offset, length, head: 0, tail: 0 }
-    }
-
-    const fn has_room(&self, bytes: u64) -> bool {
-        self.head + bytes - self.tail <= self.length
-    }
-
-    /// Returns the two spans of the bytes from position `begin` to `end`; the second one is empty
-    /// unless the ring ends between them.
-    fn spans(&self, region: RegionId, begin: u64, end: u64) -> [Span; 2] {
-        let (at, bytes) = (begin % self.length, end - begin);
-        let first = bytes.min(self.length - at);
-        let span =
-            |offset, length| Span { region, offset: self.offset + offset, length: length as u32 };
-        [span(at, first), span(0, bytes - first)]
-    }
-
-    /// Appends `bytes`, for which there is room, to the ring in `memory`.
-    fn write(&mut self, memory: &mut [u8], bytes: &[u8]) {
-        let at = (self.head % self.length) as usize;
-        let (first, second) = bytes.split_at(bytes.len().min(self.length as usize - at));
-        let begin = self.offset as usize;
-        memory[begin + at..begin + at + first.len()].copy_from_slice(first);
-        memory[begin..begin + second.len()].copy_from_slice(second);
-        self.head += bytes.len() as u64;
-    }
-}
 
 /// How far the source is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,10 +74,12 @@ pub(super) struct InputBuffer {
     region: RegionId,
     blocks: RegionRing,
     contents: RegionRing,
-    stream: SourceStream,
+    source: MicrosliceSource,
     stage: SourceStage,
     /// What was drawn and has not gone in, and how many microslices and bytes of it have.
     batch: Option<(MicrosliceBatch, usize, usize)>,
+    /// Memory for a content that is made and lies in two pieces.
+    scratch: Vec<u8>,
     /// Microslices that are needed, their offsets positions in the ring of contents.
     kept: VecDeque<MicrosliceDescriptor>,
     /// Contributions that are not free.
@@ -152,14 +120,14 @@ struct HeldMemory {
 }
 
 impl InputBuffer {
-    /// Gives timeslices cut by `rule` from `stream`, `most` at most, through `memory` bytes of
+    /// Gives timeslices cut by `rule` from `source`, `most` at most, through `memory` bytes of
     /// `region`.
     ///
     /// # Errors
     /// When the memory is less than a timeslice needs at least.
     pub(super) fn new(
         rule: SliceRule,
-        stream: SourceStream,
+        source: MicrosliceSource,
         region: RegionId,
         memory: Bytes,
         most: Option<u64>,
@@ -180,9 +148,10 @@ impl InputBuffer {
             region,
             blocks: RegionRing::new(0, blocks),
             contents: RegionRing::new(blocks, memory.0 - blocks),
-            stream,
+            source,
             stage: SourceStage::Flowing,
             batch: None,
+            scratch: Vec::new(),
             kept: VecDeque::new(),
             cuts: VecDeque::new(),
             given: 0,
@@ -201,8 +170,8 @@ impl InputBuffer {
     }
 
     /// Returns what can be read when there may be more to do.
-    pub(super) const fn stream(&self) -> &SourceStream {
-        &self.stream
+    pub(super) const fn wake_signal(&self) -> Option<&UnixStream> {
+        self.source.wake_signal()
     }
 
     /// Returns how many timeslices were given.
@@ -224,7 +193,7 @@ impl InputBuffer {
     /// Lets all that it has be given, where timeslices are cut by time from `origin` on.
     pub(super) fn open(&mut self, now: LocalNs, origin: Option<u64>) {
         self.limit = self.most;
-        self.stream.begin();
+        self.source.begin();
         if let Some(origin) = origin {
             self.set_origin(now, origin);
         }
@@ -274,6 +243,10 @@ impl InputBuffer {
     /// # Errors
     /// When the source cannot go on.
     pub(super) fn first_start(&mut self) -> Result<FirstStart> {
+        if let MicrosliceSource::Generated(generated) = &mut self.source {
+            let first = generated.peek();
+            return Ok(first.map_or(FirstStart::Never, |(start, _)| FirstStart::At(start)));
+        }
         if self.batch.is_none() && self.stage == SourceStage::Flowing {
             self.draw()?;
         }
@@ -287,14 +260,14 @@ impl InputBuffer {
 
     /// Returns when there is something to do although nothing came.
     pub(super) fn deadline(&self) -> Option<LocalNs> {
-        let is_live = self.stage == SourceStage::Flowing && self.stream.is_live();
+        let is_live = self.stage == SourceStage::Flowing && self.source.is_live();
         self.slicer.deadline().filter(|_| is_live && self.given < self.limit())
     }
 
     /// Returns what became of all microslices.
     pub(super) fn account(&self) -> SourceCounts {
         let here = self.batch.as_ref().map_or((0, 0), |(batch, items, _)| batch.count_from(*items));
-        let there = self.stream.waiting();
+        let there = self.source.waiting();
         let (waiting, dropped) = (here.0 + there.0, here.1 + there.1);
         let counts = &self.counts;
         let mut held_back = counts.held_back.clone();
@@ -353,12 +326,14 @@ impl InputBuffer {
         let needed = (self.slicer.end() - self.slicer.first()) as usize;
         let gone = self.kept.len().saturating_sub(needed);
         self.kept.drain(..gone);
-        self.contents.tail = self.kept.front().map_or(self.contents.head, |kept| kept.offset);
-        self.blocks.tail = self.cuts.front().map_or(self.blocks.head, |cut| cut.block);
+        let contents = self.kept.front().map_or(self.contents.head(), |kept| kept.offset);
+        let blocks = self.cuts.front().map_or(self.blocks.head(), |cut| cut.block);
+        self.contents.free(contents);
+        self.blocks.free(blocks);
     }
 
     /// Takes microslices into `memory` as far as there is room, and hands `give` the contributions
-    /// that became whole.
+    /// that became whole. Returns whether there is more to make at once.
     ///
     /// # Errors
     /// When the source cannot go on, or one timeslice needs more than all the memory.
@@ -367,19 +342,20 @@ impl InputBuffer {
         now: LocalNs,
         memory: &mut [u8],
         give: &mut dyn FnMut(ContributionSpans),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         if !self.slicer.is_ready() {
-            return Ok(());
+            return Ok(false);
         }
         self.is_full = false;
+        let mut work = MADE_AT_ONCE;
         loop {
             self.give(memory, give)?;
             // What was only seen may end a timeslice.
             let goes_on = self.given < self.limit()
                 && !self.is_next_whole()
-                && (self.take(now, memory)? || self.is_next_whole());
+                && (self.take(now, memory, &mut work)? || self.is_next_whole());
             if !goes_on {
-                return Ok(());
+                return Ok(work == 0 && self.given < self.limit());
             }
         }
     }
@@ -404,9 +380,9 @@ impl InputBuffer {
             }
             self.slicer.advance();
             let counts = self.count(&cut);
-            let block = self.blocks.head;
+            let block = self.blocks.head();
             self.write_block(memory, &cut);
-            let blocks = self.blocks.spans(self.region, block, self.blocks.head);
+            let blocks = self.blocks.spans(self.region, block, self.blocks.head());
             let [from, to] =
                 [cut.microslices.start, cut.microslices.end].map(|number| self.position_of(number));
             let contents = self.contents.spans(self.region, from, to.max(from));
@@ -458,7 +434,7 @@ impl InputBuffer {
     /// Returns where the content of a microslice begins that is there, or the one behind the last.
     fn position_of(&self, number: u64) -> u64 {
         let place = number.saturating_sub(self.slicer.first()) as usize;
-        self.kept.get(place).map_or(self.contents.head, |kept| kept.offset)
+        self.kept.get(place).map_or(self.contents.head(), |kept| kept.offset)
     }
 
     /// Says that a timeslice alone does not fit.
@@ -467,13 +443,14 @@ impl InputBuffer {
             "timeslice {} alone, with {count} microslices, needs more than the {} that this input holds; --memory gives it \
              more, and shorter timeslices need less",
             self.given,
-            Bytes(self.contents.length + self.blocks.length)
+            Bytes(self.contents.length() + self.blocks.length())
         )
     }
 
     /// Draws the next batch; whether there is one, or the source is over now.
     fn draw(&mut self) -> Result<bool> {
-        match self.stream.draw() {
+        let MicrosliceSource::Stream(stream) = &mut self.source else { return Ok(false) };
+        match stream.draw() {
             StreamItem::Some(batch) => {
                 self.holder = self.longest_holder();
                 self.holds.clear();
@@ -499,13 +476,82 @@ impl InputBuffer {
         }
     }
 
-    /// Takes what there is room for; whether that was anything, or the source is over now.
-    fn take(&mut self, now: LocalNs, memory: &mut [u8]) -> Result<bool> {
+    /// Returns whether the memory has room for one more microslice of `size` bytes; notes it where it
+    /// has none.
+    fn has_room(&mut self, size: u32) -> bool {
+        let is_room = self.contents.has_room(u64::from(size))
+            && block_bytes(self.kept.len() as u64 + 1) <= self.blocks.length();
+        self.is_full |= !is_room;
+        is_room
+    }
+
+    /// Takes what there is room for, of made microslices no more than `work`; whether that was
+    /// anything, or the source is over now.
+    fn take(&mut self, now: LocalNs, memory: &mut [u8], work: &mut usize) -> Result<bool> {
         if self.stage == SourceStage::Over && self.batch.is_none() {
             return Ok(false);
         }
+        match self.source {
+            MicrosliceSource::Stream(_) => self.take_batch(now, memory),
+            MicrosliceSource::Generated(_) => self.make(now, memory, work),
+        }
+    }
+
+    /// Makes what there is room for while there is `work`; as [`InputBuffer::take`].
+    fn make(&mut self, now: LocalNs, memory: &mut [u8], work: &mut usize) -> Result<bool> {
+        let mut has_made = false;
+        while *work > 0 {
+            let MicrosliceSource::Generated(generated) = &mut self.source else { break };
+            let Some((start, size)) = generated.peek() else {
+                (self.stage, self.offered) = (SourceStage::Over, Some(generated.count()));
+                self.slicer.finish();
+                return Ok(true);
+            };
+            if !self.has_room(size) {
+                self.slicer.announce(start);
+                if !has_made {
+                    self.refuse_if_stuck()?;
+                }
+                break;
+            }
+            let offered = self.slicer.offer(now, start);
+            self.counts.offer(offered);
+            has_made = true;
+            *work = work.saturating_sub(size as usize + MicrosliceDescriptor::BYTES);
+            let MicrosliceSource::Generated(generated) = &mut self.source else { break };
+            if offered == Offered::Kept {
+                let offset = self.contents.head();
+                let fill = |content: &mut [u8]| generated.fill(content);
+                let (contents, scratch) = (&mut self.contents, &mut self.scratch);
+                let descriptor = contents.write_with(memory, size as usize, scratch, fill);
+                self.kept.push_back(MicrosliceDescriptor { offset, ..descriptor });
+            } else {
+                generated.advance();
+                self.release_if_empty();
+            }
+        }
+        Ok(has_made)
+    }
+
+    /// Gives the memory of microslices back that no timeslice needs, where none is needed.
+    fn release_if_empty(&mut self) {
+        if self.kept.is_empty() {
+            self.release();
+        }
+    }
+
+    /// Refuses a timeslice that waits for memory that nothing will free.
+    fn refuse_if_stuck(&self) -> Result<()> {
+        if self.cuts.is_empty() && self.slicer.peek(self.padding).is_none() {
+            self.refuse(self.kept.len() as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what there is room for of the next batch; as [`InputBuffer::take`].
+    fn take_batch(&mut self, now: LocalNs, memory: &mut [u8]) -> Result<bool> {
         if self.batch.is_none() && !self.draw()? {
-            if self.stream.is_live() {
+            if self.source.is_live() {
                 self.slicer.idle(now);
             }
             return Ok(false);
@@ -515,32 +561,33 @@ impl InputBuffer {
         self.overflow(&mut batch, items);
         while let Some(descriptor) = batch.descriptors.get(items) {
             let size = descriptor.size as usize;
-            let is_room = self.contents.has_room(size as u64)
-                && block_bytes(self.kept.len() as u64 + 1) <= self.blocks.length;
-            if !is_room {
-                self.is_full = true;
+            if !self.has_room(descriptor.size) {
                 self.slicer.announce(descriptor.index);
                 break;
             }
             let offered = self.slicer.offer(now, descriptor.index);
             self.counts.offer(offered);
             if offered == Offered::Kept {
-                self.kept
-                    .push_back(MicrosliceDescriptor { offset: self.contents.head, ..*descriptor });
+                self.kept.push_back(MicrosliceDescriptor {
+                    offset: self.contents.head(),
+                    ..*descriptor
+                });
                 self.contents.write(memory, &batch.contents[bytes..bytes + size]);
-            } else if self.kept.is_empty() {
-                self.release();
+            } else {
+                self.release_if_empty();
             }
             (items, bytes) = (items + 1, bytes + size);
             self.overflow(&mut batch, items);
         }
         if items == batch.descriptors.len() {
-            self.stream.done_with(batch);
+            if let MicrosliceSource::Stream(stream) = &mut self.source {
+                stream.done_with(batch);
+            }
             return Ok(true);
         }
         self.batch = Some((batch, items, bytes));
-        if items == before && self.cuts.is_empty() && self.slicer.peek(self.padding).is_none() {
-            self.refuse(self.kept.len() as u64)?;
+        if items == before {
+            self.refuse_if_stuck()?;
         }
         Ok(items > before)
     }

@@ -20,7 +20,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::{Bytes, Class, LocalNs, Nanos, RandomKey, Rank};
 use clearway_proto::microslice::SliceRule;
 use clearway_proto::timeslice::{
@@ -32,7 +32,7 @@ use clearway_runtime::waiting::Waitable;
 use clearway_runtime::{clock, progress};
 use nix::sys::signal::{Signal, raise};
 
-use super::builder_output::{BuilderOutput, SinkReturn};
+use super::builder_output::{BuilderOutput, SinkEvent};
 use super::input_buffer::FirstStart;
 use super::losses::BuilderWait;
 use super::messages::{
@@ -49,6 +49,8 @@ use crate::run::rank_process::{Incoming, RankContext, Requests, respond, takes_n
 /// A builder waits for its sink if that is behind for more than this part of the time: a sink that
 /// keeps up is behind only while several timeslices become complete at once.
 const SINK_PART: u64 = 8;
+/// Bytes of timeslices that leave before peers are looked after again, or one timeslice.
+const HANDED_AT_ONCE: usize = 1 << 20;
 
 /// Tells the coordinator something.
 fn send_response(said: TimesliceResponse) -> Result<()> {
@@ -138,6 +140,8 @@ struct RunningBuild<'a> {
     is_retired: bool,
     /// This rank's part is over, but for what is at the sink.
     ended: bool,
+    /// The last look at its source or sink left work that waits for nothing.
+    has_work: bool,
     /// How many processes were this rank in this run before this one.
     incarnation: u32,
     next: Option<AfterRun>,
@@ -207,6 +211,7 @@ impl<'a> RunningBuild<'a> {
             is_out: assignment.restart.is_some(),
             is_retired: false,
             ended: false,
+            has_work: false,
             incarnation: assignment.restart.map_or(0, |restart| restart.incarnation),
             next: None,
         };
@@ -216,14 +221,13 @@ impl<'a> RunningBuild<'a> {
     /// Runs until the coordinator wants something else.
     fn run(mut self, wire: &mut dyn Waitable, node: TimesliceNode) -> AfterRun {
         let wake_signal = match &self.part {
-            TimesliceRole::Input(input_buffer) => {
-                input_buffer.stream().wake_signal().try_clone().ok()
-            }
-            TimesliceRole::Builder(output) => output.wake_signal().try_clone().ok(),
+            TimesliceRole::Input(input_buffer) => input_buffer.wake_signal(),
+            TimesliceRole::Builder(output) => output.wake_signal(),
             TimesliceRole::Same(_)
             | TimesliceRole::Endless { .. }
             | TimesliceRole::Discard { .. } => None,
         };
+        let wake_signal = wake_signal.and_then(|signal| signal.try_clone().ok());
         let Ok(input) = self.orders.source().try_clone_to_owned() else { return AfterRun::Gone };
         let written = if let TimesliceRole::Builder(output) = &self.part {
             output.unfinished()
@@ -450,47 +454,42 @@ impl<'a> RunningBuild<'a> {
 
     /// Moves microslices in and timeslices out.
     fn move_on(&mut self, now: LocalNs, driver: &mut Driver<TimesliceNode>, wire: &mut dyn Wire) {
+        self.has_work = false;
         // What the sink of a builder that retired has is reported at the end.
         if self.is_out && !(self.is_retired && matches!(self.part, TimesliceRole::Builder(_))) {
             return;
         }
-        let failed = match &mut self.part {
+        let commands = &mut self.commands;
+        let mut give = |pieces| commands.push_back(TimesliceCommand::Give(pieces));
+        let moved = match &mut self.part {
             TimesliceRole::Input(input_buffer) => match wire.region_mut(self.region) {
                 Some(memory) => {
-                    let commands = &mut self.commands;
-                    let moved = input_buffer.pump(now, memory, &mut |pieces| {
-                        commands.push_back(TimesliceCommand::Give(pieces))
-                    });
+                    let moved = input_buffer.pump(now, memory, &mut give);
                     let node = driver.engine_mut();
-                    let holder = |timeslice| node.holder(timeslice).map(|rank| rank.0);
-                    input_buffer.note_holder(now, holder);
-                    moved.err().map(|error| format!("{error:#}"))
+                    input_buffer.note_holder(now, |it| node.holder(it).map(|rank| rank.0));
+                    moved
                 }
-                None => Some("its memory is gone".to_owned()),
+                None => Err(anyhow!("its memory is gone")),
             },
             TimesliceRole::Builder(output) => {
-                let failed = hand_over(
-                    output,
-                    &self.places_of_inputs,
-                    driver.engine_mut(),
-                    wire,
-                    &mut self.commands,
-                );
+                let node = driver.engine_mut();
+                let moved = hand_over(output, &self.places_of_inputs, node, wire, commands);
                 output.look(now);
-                failed
+                moved
             }
             TimesliceRole::Same(same) => {
-                same.pump(&mut |pieces| self.commands.push_back(TimesliceCommand::Give(pieces)));
-                None
+                same.pump(&mut give);
+                Ok(false)
             }
             TimesliceRole::Endless { given } => {
                 *given = driver.engine_mut().reached().unwrap_or(0);
-                None
+                Ok(false)
             }
-            TimesliceRole::Discard { .. } => None,
+            TimesliceRole::Discard { .. } => Ok(false),
         };
-        if let Some(sentence) = failed {
-            self.fail(sentence);
+        match moved {
+            Ok(has_work) => self.has_work = has_work,
+            Err(error) => self.fail(format!("{error:#}")),
         }
     }
 
@@ -565,39 +564,44 @@ impl<'a> RunningBuild<'a> {
     }
 }
 
-/// Gives `output` what can leave, and the engine what came back. Why it cannot go on, if it cannot.
+/// Gives `output` what can leave, and the engine what came back. Returns whether more can leave at
+/// once.
+///
+/// # Errors
+/// Why the sink cannot go on.
 fn hand_over(
     output: &mut BuilderOutput,
     places_of_inputs: &[usize],
     node: &mut TimesliceNode,
     wire: &dyn Wire,
     commands: &mut VecDeque<TimesliceCommand>,
-) -> Option<String> {
+) -> Result<bool> {
+    let mut bytes = 0;
     loop {
-        match output.next_event() {
-            SinkReturn::Release(timeslice) => {
-                commands.push_back(TimesliceCommand::Release { timeslice })
+        while let Some(event) = output.next_event() {
+            match event {
+                SinkEvent::Taken(timeslice) => {
+                    commands.push_back(TimesliceCommand::Release { timeslice })
+                }
+                SinkEvent::Over(result) => {
+                    return send_response(TimesliceResponse::Done(result)).map(|()| false);
+                }
+                SinkEvent::Failed(sentence) => bail!(sentence),
             }
-            SinkReturn::Over(account) => {
-                return send_response(TimesliceResponse::Done(account))
-                    .err()
-                    .map(|error| error.to_string());
-            }
-            SinkReturn::Failed(sentence) => return Some(sentence),
-            SinkReturn::Nothing => break,
         }
-    }
-    while let Some(mut built) = output.next(node.row().unwrap_or(0)) {
-        for place in places_of_inputs {
-            let span = node.contribution(*place, built.timeslice);
-            let bytes = span.and_then(|Span { region, offset, length }| {
+        if bytes >= HANDED_AT_ONCE {
+            return Ok(true);
+        }
+        let Some(timeslice) = output.next(node.row().unwrap_or(0)) else { return Ok(false) };
+        let parts = places_of_inputs.iter().map(|place| {
+            let span = node.contribution(*place, timeslice);
+            let part = span.and_then(|Span { region, offset, length }| {
                 wire.region(region)?.get(offset as usize..)?.get(..length as usize)
             });
-            built.push(bytes.unwrap_or_default());
-        }
-        output.hand_over(built);
+            part.inspect(|part| bytes += part.len()).unwrap_or_default()
+        });
+        output.hand_over(timeslice, parts);
     }
-    None
 }
 
 /// The rank's side of the progress loop.
@@ -654,6 +658,6 @@ impl progress::EngineHost<TimesliceNode> for TimesliceHost<'_, '_> {
             _ => None,
         };
         let wake = [running.begin_at, telling, silent].into_iter().flatten().min();
-        ControlFlow::Continue(if has_commands { Some(now) } else { wake })
+        ControlFlow::Continue(if has_commands || running.has_work { Some(now) } else { wake })
     }
 }

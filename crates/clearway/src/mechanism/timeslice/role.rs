@@ -20,7 +20,8 @@ use super::archive::{INPUT, filled};
 use super::builder_output::BuilderOutput;
 use super::input_buffer::InputBuffer;
 use super::messages::{SinkKind, SourceKind, TimesliceAssignment, TimesliceResult};
-use super::stream::{SourceStream, look};
+use super::source::MicrosliceSource;
+use super::stream::look;
 
 /// The region that this rank has, once it has one: every run uses it, since a wire keeps what was
 /// registered.
@@ -149,10 +150,10 @@ fn input(
     if assignment.restart.is_some() {
         check_source(&feed.source, number)?;
     }
-    let part = match SourceStream::open(feed, number as u64, assignment.seed)? {
-        Some(stream) => {
+    let part = match MicrosliceSource::open(feed, number as u64, assignment.seed)? {
+        Some(source) => {
             let input_buffer =
-                InputBuffer::new(feed.slices, stream, region, assignment.memory, feed.timeslices)?;
+                InputBuffer::new(feed.slices, source, region, assignment.memory, feed.timeslices)?;
             TimesliceRole::Input(Box::new(input_buffer))
         }
         None => {

@@ -10,10 +10,9 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use clearway_proto::archive::{ArchiveKind, Compression, Finding, Inspector, Versions};
-use clearway_proto::microslice::SliceRule;
 
-use super::builder_output::{DescribedTimeslice, OutgoingTimeslice};
 use super::consumer::ConsumerSink;
+use super::described::DescribedTimeslice;
 use super::ledger::add_built;
 use super::messages::{SinkKind, TimesliceResult};
 use crate::mechanism::timeslice::archive::{ArchiveFormat, ArchiveSink, UnfinishedFile, filled};
@@ -27,7 +26,7 @@ pub(super) trait TimesliceSink: Send {
     ///
     /// # Errors
     /// One sentence: nothing more can be taken, and why.
-    fn take(&mut self, built: &OutgoingTimeslice) -> Result<()>;
+    fn take(&mut self, built: DescribedTimeslice<'_>) -> Result<()>;
 
     /// Finishes: there are no more.
     ///
@@ -44,19 +43,17 @@ pub(super) trait TimesliceSink: Send {
 pub(super) fn open(
     kind: &SinkKind,
     place: u64,
-    slices: SliceRule,
 ) -> Result<(Box<dyn TimesliceSink>, Option<UnfinishedFile>)> {
     let taker = match kind {
         SinkKind::Discard => {
             bail!("what is discarded unread needs no sink; this is a defect of the program")
         }
         SinkKind::Check => Box::new(CheckingSink {
-            slices,
             inspector: Inspector::default(),
             account: TimesliceResult::default(),
         }) as Box<dyn TimesliceSink>,
         SinkKind::Consumer(template) => {
-            Box::new(ConsumerSink::open(filled(template, BUILDER, place), slices)?)
+            Box::new(ConsumerSink::open(filled(template, BUILDER, place))?)
         }
         SinkKind::Archives(template) | SinkKind::Compressed(template) => {
             let path = filled(template, BUILDER, place);
@@ -70,7 +67,7 @@ pub(super) fn open(
                 written: vec![path.display().to_string()],
                 ..TimesliceResult::default()
             };
-            return Ok((Box::new(ArchivingSink { slices, sink: Some(sink), account }), unfinished));
+            return Ok((Box::new(ArchivingSink { sink: Some(sink), account }), unfinished));
         }
     };
     Ok((taker, None))
@@ -97,14 +94,12 @@ pub(super) fn count(account: &mut TimesliceResult, built: &DescribedTimeslice<'_
 
 /// Looks at everything and keeps nothing.
 struct CheckingSink {
-    slices: SliceRule,
     inspector: Inspector,
     account: TimesliceResult,
 }
 
 impl TimesliceSink for CheckingSink {
-    fn take(&mut self, built: &OutgoingTimeslice) -> Result<()> {
-        let built = built.described(self.slices);
+    fn take(&mut self, built: DescribedTimeslice<'_>) -> Result<()> {
         count(&mut self.account, &built);
         self.inspector.look_at(&built.descriptor, built.components.into_iter());
         Ok(())
@@ -124,15 +119,13 @@ impl TimesliceSink for CheckingSink {
 
 /// Writes an archive.
 struct ArchivingSink {
-    slices: SliceRule,
     /// None when it is closed.
     sink: Option<ArchiveSink>,
     account: TimesliceResult,
 }
 
 impl TimesliceSink for ArchivingSink {
-    fn take(&mut self, built: &OutgoingTimeslice) -> Result<()> {
-        let built = built.described(self.slices);
+    fn take(&mut self, built: DescribedTimeslice<'_>) -> Result<()> {
         count(&mut self.account, &built);
         match &mut self.sink {
             Some(sink) => sink.timeslice(&built.descriptor, built.components.into_iter()),

@@ -1,7 +1,7 @@
-//! Gives an input its microslices, which a separate thread makes or reads.
+//! Gives an input microslices that a separate thread waits for and reads.
 //!
 //! # Model
-//! The thread that makes or reads microslices may wait: for a disk, or for the writer of a pipe.
+//! The thread may wait: for a disk, or for the writer of a pipe.
 //! The rank itself must not. The thread adds to a *batch*, and the rank takes the batch when it has
 //! room. Batches are small while the rank keeps up, and large while it does not. While the batch is
 //! full, the thread waits. A byte through a socket wakes a rank that found no batch.
@@ -22,12 +22,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clearway_proto::archive::{ArchiveKind, Item, Limits};
 use clearway_proto::base::Nanos;
-use clearway_proto::microslice::{Generator, GeneratorPlan, MicrosliceDescriptor, SliceRule};
+use clearway_proto::microslice::{Generator, MicrosliceDescriptor};
 
-use super::messages::{BuildSpec, SourceKind};
-use crate::mechanism::timeslice::archive::{
-    ArchiveSource, INPUT, ITEM_BYTES_MAX, Locator, filled, is_sent,
-};
+use crate::mechanism::timeslice::archive::{ArchiveSource, ITEM_BYTES_MAX, Locator, is_sent};
 
 /// Bytes of a batch that makes its source wait: two of them stay in a second-level cache of today.
 const BATCH: usize = 256 << 10;
@@ -137,40 +134,25 @@ pub(super) struct SourceStream {
 }
 
 impl SourceStream {
-    /// Creates the stream of input `place` in `feed`, which draws made microslices with `seed`;
-    /// none where there are no microslices.
-    pub(super) fn open(feed: &BuildSpec, place: u64, seed: u64) -> Result<Option<Self>> {
-        let most = feed.timeslices.and_then(|count| microslices_of(count, feed));
-        let source = feed.source.clone();
-        let is_live;
-        let work: StreamProducer = match source {
-            SourceKind::Memory(_) | SourceKind::Mixed(_) => return Ok(None),
-            SourceKind::Pattern(made) => {
-                let channel =
-                    u16::try_from(place).context("more inputs than there are channels, 65,536")?;
-                let generator = Generator::new(GeneratorPlan {
-                    channel,
-                    seed,
-                    sizes: made.sizes,
-                    mean_bytes: made.mean,
-                    period: made.step,
-                    checksum: feed.sink.checksum(),
-                });
-                is_live = made.buffer.is_some();
-                match made.buffer {
-                    None => Box::new(move |sender| make(&generator, most, sender)),
-                    Some(buffer) => {
-                        let pace = Pace { step: made.step, buffer: buffer.0 as usize };
-                        Box::new(move |sender| detect(&generator, most, pace, sender))
-                    }
-                }
-            }
-            SourceKind::Archives(template) => {
-                let template = filled(&template, INPUT, place).to_string_lossy().into_owned();
-                is_live = is_sent_in(&template)?;
-                Box::new(move |sender| read(&template, most, sender))
-            }
-        };
+    /// Begins to give what a detector makes with `generator`, `most` microslices at most.
+    ///
+    /// # Errors
+    /// When there is no thread for it.
+    pub(super) fn of_detector(generator: Generator, most: Option<u64>, pace: Pace) -> Result<Self> {
+        Self::spawn(true, Box::new(move |sender| detect(&generator, most, pace, sender)))
+    }
+
+    /// Begins to read the archives that `template` names, `most` microslices of them at most.
+    ///
+    /// # Errors
+    /// When they have no name that can be read, or there is no thread for it.
+    pub(super) fn of_archives(template: String, most: Option<u64>) -> Result<Self> {
+        let is_live = is_sent_in(&template)?;
+        Self::spawn(is_live, Box::new(move |sender| read(&template, most, sender)))
+    }
+
+    /// Starts the thread that does `work`.
+    fn spawn(is_live: bool, work: StreamProducer) -> Result<Self> {
         let (mut sender, stream) = Self::pair_for(is_live)?;
         thread::Builder::new()
             .name("source".into())
@@ -179,7 +161,7 @@ impl SourceStream {
                 sender.end(outcome);
             })
             .context("a thread for the source")?;
-        Ok(Some(stream))
+        Ok(stream)
     }
 
     /// Returns both ends of a stream.
@@ -241,7 +223,7 @@ impl SourceStream {
     }
 
     /// Returns what can be read when there may be another batch.
-    pub(super) fn wake_signal(&self) -> &UnixStream {
+    pub(super) const fn wake_signal(&self) -> &UnixStream {
         &self.wake_signal
     }
 }
@@ -305,15 +287,6 @@ impl StreamSender {
         Ok(())
     }
 
-    /// Gives a batch, when the one before it was taken; returns memory for the next one.
-    fn exchange(&self, batch: MicrosliceBatch) -> Result<MicrosliceBatch> {
-        let mut state = self.wait(|state| state.batch.is_empty())?;
-        state.offered += batch.descriptors.len() as u64;
-        let spare = std::mem::replace(&mut state.batch, batch);
-        self.0.unlock(state);
-        Ok(spare)
-    }
-
     /// Gives a microslice unless `buffer` bytes have no room for it; then it is dropped.
     pub(super) fn push_or_drop(
         &self,
@@ -349,51 +322,19 @@ impl StreamState {
     }
 }
 
-/// Returns how many microslices `count` timeslices need, where that is known.
-fn microslices_of(count: u64, feed: &BuildSpec) -> Option<u64> {
-    match feed.slices {
-        SliceRule::ByIndex { core, overlap } => {
-            Some(count.saturating_mul(u64::from(core)).saturating_add(u64::from(overlap)))
-        }
-        SliceRule::ByTime(times) => {
-            let SourceKind::Pattern(made) = &feed.source else { return None };
-            let end = times.start_of(count).saturating_add(times.after.0);
-            Some(end.div_ceil(made.step.0.max(1)))
-        }
-    }
-}
-
 /// Returns whether what `template` names is sent, and no file.
 fn is_sent_in(template: &str) -> Result<bool> {
     let locator: Locator = template.parse().map_err(anyhow::Error::msg)?;
     Ok(locator.paths().any(|path| is_sent(&path)))
 }
 
-/// Makes `most` microslices, or for ever.
-fn make(generator: &Generator, most: Option<u64>, sender: &mut StreamSender) -> Result<u64> {
-    let (mut batch, mut numbers) = (MicrosliceBatch::default(), 0..most.unwrap_or(u64::MAX));
-    while !numbers.is_empty() {
-        for number in numbers.by_ref() {
-            let begin = batch.contents.len();
-            batch.contents.resize(begin + generator.size(number) as usize, 0);
-            let content = batch.contents.get_mut(begin..).unwrap_or_default();
-            batch.descriptors.push(generator.fill(number, content));
-            if batch.is_full() {
-                break;
-            }
-        }
-        batch = sender.exchange(batch)?;
-    }
-    Ok(0)
-}
-
 /// How a detector gives microslices.
 #[derive(Clone, Copy)]
-struct Pace {
+pub(super) struct Pace {
     /// Time from one to the next.
-    step: Nanos,
+    pub(super) step: Nanos,
     /// Bytes that it can hold.
-    buffer: usize,
+    pub(super) buffer: usize,
 }
 
 /// The shortest sleep of a detector: what is due meanwhile comes at once.

@@ -27,10 +27,11 @@ use clearway_sim::topology;
 use clearway_sim::wire::{ContentModel, Network, NetworkConfig};
 use clearway_sim::world::World;
 
-use super::super::builder_output::OutgoingTimeslice;
+use super::super::described::DescribedTimeslice;
 use super::super::input_buffer::InputBuffer;
 use super::super::ledger::{BuilderReports, BuiltCounts, LedgerEntry, add_built};
 use super::super::numbers::TimesliceNumbers;
+use super::super::source::MicrosliceSource;
 use super::super::stream::{SourceStream, StreamSender};
 use super::{BuilderWait, LossTimeline};
 
@@ -348,8 +349,7 @@ impl Machine {
             let spans: Vec<_> =
                 (0..inputs as usize).map(|input| node.contribution(input, timeslice)).collect();
             let wire = self.world.network_mut().wire(Rank(rank));
-            let mut built = OutgoingTimeslice::default();
-            built.timeslice = timeslice;
+            let mut parts = Vec::new();
             for (input, span) in (0..).zip(spans) {
                 let bytes = span.and_then(|Span { region, offset, length }| {
                     wire.region(region)?.get(offset as usize..)?.get(..length as usize)
@@ -361,9 +361,11 @@ impl Machine {
                     bytes[8] ^= 0x55;
                     self.corrupted += 1;
                 }
-                built.push(&bytes);
+                parts.push(bytes);
             }
-            let described = built.described(SliceRule::ByTime(RULE));
+            let rule = SliceRule::ByTime(RULE);
+            let parts = parts.iter().map(Vec::as_slice);
+            let described = DescribedTimeslice::new([timeslice, 0], parts, rule);
             add_built(&mut sink.built, &described.inputs);
             sink.taken.push(timeslice);
             let service = if is_slow { Nanos::from_millis(10) } else { Nanos::from_micros(20) };
@@ -456,7 +458,8 @@ impl SimulatedInput {
     fn new(rank: u32, region: RegionId, memory: Bytes) -> Self {
         let (detector, stream) = SourceStream::pair().expect("a way to wake nobody");
         let rule = SliceRule::ByTime(RULE);
-        let buffer = InputBuffer::new(rule, stream, region, memory, None).expect("enough memory");
+        let source = MicrosliceSource::Stream(stream);
+        let buffer = InputBuffer::new(rule, source, region, memory, None).expect("enough memory");
         let generator = Generator::new(GeneratorPlan {
             channel: rank as u16,
             seed: 1,
