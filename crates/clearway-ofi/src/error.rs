@@ -72,8 +72,8 @@ pub enum OfiError {
         /// Entries in the list of peers.
         ranks: usize,
     },
-    /// Whoever greets as this rank has another key, or repeats the rank's greeting: start all ranks
-    /// in one run.
+    /// A process that greets as this rank has another key, or repeats the rank's greeting: start
+    /// all ranks in one run.
     #[error(
         "who greets as rank {rank} does not hold the key of this job, or repeats a greeting, so it is not heard; \
          start all ranks in one run"

@@ -148,7 +148,7 @@ impl fmt::Display for JudgedOffer {
 pub enum Exposure {
     /// The hosts of the fabric, or of a part of it that its hardware keeps apart.
     Isolated,
-    /// Whoever reaches an ordinary network, as far as is known.
+    /// Anybody who reaches an ordinary network, as far as is known.
     Open,
 }
 

@@ -1,7 +1,7 @@
 //! What ranks show each other before they are heard.
 //!
 //! # Model
-//! From keys that two ranks share, whoever holds them derives [`PROOF_LENGTH`] bytes for each
+//! From keys that two ranks share, a holder derives [`PROOF_LENGTH`] bytes for each
 //! direction, which look random to everybody else. The first 8 are the session number in all
 //! messages of that direction, the others one proof for each lane. A rank sends the proof as its
 //! first message on each lane, and nothing else from it is taken before; a proof is taken once.

@@ -214,7 +214,7 @@ pub enum RuntimeError {
         /// How long this rank waited.
         within: Nanos,
     },
-    /// Whoever was to use the wire is gone: nothing is to be done.
+    /// The user of the wire is gone: nothing is to be done.
     #[error("this rank's run ended while it waited for the other ranks of its host")]
     ShmForsaken,
     /// More PEs on this host than can be near: start fewer.

@@ -112,7 +112,7 @@ impl Caller {
     /// Copies all of `bytes` in.
     #[inline]
     pub(crate) fn fill(self, bytes: &[u8]) {
-        // SAFETY: whoever made the value promised memory that may be written; the bytes are this
+        // SAFETY: the maker of the value promised memory that may be written; the bytes are this
         // library's, so they do not overlap.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.0, bytes.len()) }
     }
@@ -127,7 +127,7 @@ impl Caller {
     /// Reads element `index` of an array.
     #[inline]
     pub(crate) fn read<T: Plain>(self, index: usize) -> T {
-        // SAFETY: whoever made the value promised memory for what the function reads; `Plain`
+        // SAFETY: the maker of the value promised memory for what the function reads; `Plain`
         // allows any bytes.
         unsafe { self.0.cast::<T>().wrapping_add(index).read_unaligned() }
     }

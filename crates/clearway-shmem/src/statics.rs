@@ -192,7 +192,7 @@ fn write_at(range: Range, file: &OwnedFd, mut from: usize, length: usize) -> io:
     while from < end {
         let at = (from - range.start) as libc::off_t;
         // SAFETY: the bytes are mapped and readable: they are the executable's variables. The
-        // kernel reads them, whoever writes.
+        // kernel reads them, whichever thread writes.
         let wrote =
             unsafe { libc::pwrite(file.as_raw_fd(), from as *const c_void, end - from, at) };
         match usize::try_from(wrote) {

@@ -192,7 +192,7 @@ fn wait_leading__every_one_of_many_is_answered_and_the_disk_is_left_to_its_threa
                 let file = trial.make(InodeId::ROOT, name, NodeKind::File).expect("made").inode;
                 for round in 0..50 {
                     trial.write(file, round, name.as_bytes()).expect("written");
-                    // Some leave the disk to whoever leads.
+                    // Some leave the disk to the thread that leads.
                     if name == "e" {
                         trial.synced(file).recv().expect("an answer").expect("durable");
                     } else {

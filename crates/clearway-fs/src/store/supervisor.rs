@@ -49,7 +49,7 @@ const ALLOWED_FOR: Duration = Duration::from_millis(100);
 /// Lines of it that are kept until they are taken.
 const LINES_MAX: usize = 16;
 
-/// What the supervisor shares with whoever gives it steps.
+/// What the supervisor shares with the thread that gives it steps.
 pub(super) struct SupervisorDesk {
     lists: Mutex<DeskLists>,
     /// Wakes the supervisor.

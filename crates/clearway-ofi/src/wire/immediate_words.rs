@@ -2,9 +2,9 @@
 //! writes.
 //!
 //! # Model
-//! Where the provider keeps messages behind writes, whoever hears a word has the bytes. So a write
-//! needs no answer of the provider's to be over: it completes here when its bytes have left, and
-//! ends when the peer answers the message with its word.
+//! Where the provider keeps messages behind writes, the receiver of a word has the bytes. So a
+//! write needs no answer of the provider's to be over: it completes here when its bytes have left,
+//! and ends when the peer answers the message with its word.
 //!
 //! A word leaves at once as long as fewer than [`UNANSWERED_MAX`] words to the peer are unanswered
 //! on its lane. Behind that many it waits until they are answered, or until [`WORDS_MAX`] words or

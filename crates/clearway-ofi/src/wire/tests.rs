@@ -88,7 +88,7 @@ impl Fabric for Loopback {
     }
 
     /// Lets every end work a little without taking arrivals away, then gives the processor to
-    /// whoever wants it.
+    /// the test that wants it.
     fn pass_time(&mut self) {
         for _ in 0..100 {
             for wire in &mut self.wires {

@@ -462,7 +462,7 @@ impl MemberState {
     /// Releases everything below `stable`: every member has it.
     pub(super) fn release(&mut self, stable: u64, out: &mut Out<BroadcastEvent>) {
         let from = self.holding.floor();
-        // A symbol that was given up is with nobody, whoever holds it.
+        // A symbol that was given up counts as held by nobody.
         let stable = stable.min(self.end().unwrap_or(u64::MAX));
         if stable <= from {
             return;

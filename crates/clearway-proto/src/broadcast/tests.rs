@@ -170,7 +170,7 @@ fn segments__each_member_sends_everything_once_at_most() {
         let all = 200 + 1 + 30;
         assert!(sent.iter().all(|sent| [0, all].contains(sent)), "{sent:?}");
         let leaves = ranks.div_ceil(leaf);
-        // A head for each leaf of more than one, and whoever hands on to the next leaf.
+        // A head for each leaf of more than one, and the member that hands on to the next leaf.
         let heads = (0..leaves).filter(|at| ranks - at * leaf > 1 && leaf > 1).count() as u64;
         assert_eq!(sent.iter().sum::<u64>(), all * (heads + u64::from(leaves) - 1), "{sent:?}");
     }

@@ -21,9 +21,9 @@
 //! give it up (RECALL). The channel of a team is in a *stamp*: version, author, channel. The
 //! greater one counts, and who sees an older one sends its own. To go to the shared channel needs
 //! nobody's consent, so any doubt ends there: a team loses its channel by a greater stamp of
-//! whoever is asked, or of the first member that misses a silent author. Members free the old
-//! channel when the author knows that every living one has taken the new stamp, and is not in the
-//! middle of a broadcast.
+//! the member that is asked, or of the first member that misses a silent author. Members free the
+//! old channel when the author knows that every living one has taken the new stamp, and is not in
+//! the middle of a broadcast.
 //!
 //! # Source
 //! LA-MPI's pool of broadcast buffers (an or of busy bits and a vote, then no second attempt), with

@@ -184,7 +184,7 @@ pub enum ReliableCommand {
     Abandon(Rank),
     /// Forgets a rank whose number another process gets: what is under way to it ends as flushed,
     /// and what it sent counts for nothing from now on. Both ends begin their streams anew with the
-    /// newcomer's incarnation, which whoever gives the number draws: newer than that of every
+    /// newcomer's incarnation, which the giver of the number draws: newer than that of every
     /// process that had the number before. The newcomer boots with it, and forgets each peer that
     /// knew its predecessor.
     Forget {

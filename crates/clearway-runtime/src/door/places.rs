@@ -2,9 +2,10 @@
 //! apart from them.
 //!
 //! # Model
-//! Whoever comes is a stranger until it has shown that it knows the secret, and an authenticated peer from then
-//! on. A stranger that finds all places taken gets that of the oldest one: of its own address where
-//! that has as many as one address may have, of any address otherwise.
+//! A client that comes is a stranger until it has shown that it knows the secret, and an
+//! authenticated peer from then on. A stranger that finds all places taken gets that of the oldest
+//! one: of its own address where that has as many as one address may have, of any address
+//! otherwise.
 //!
 //! # Invariants
 //! I1. Strangers take no place of authenticated, and one address takes no more than [`Limits::each`] of

@@ -120,7 +120,7 @@ impl DerivationSecret {
         expand(from, context).map(|bytes| Self::new(&bytes))
     }
 
-    /// Returns `N` bytes for `context` that look random to whoever does not know the secret.
+    /// Returns `N` bytes for `context` that look random to anybody who does not know the secret.
     ///
     /// # Panics
     /// Never for what fits in HKDF's 8,160 bytes.
@@ -168,7 +168,7 @@ impl Cipher {
     }
 }
 
-/// Returns a proof that whoever knows `key` wrote `parts`, which together have one meaning.
+/// Returns a proof that a holder of `key` wrote `parts`, which together have one meaning.
 pub(super) fn prove(key: &[u8], parts: &[&[u8]]) -> [u8; TAG_LENGTH] {
     let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key));
     parts.iter().for_each(|part| context.update(part));

@@ -127,8 +127,8 @@ impl KeyScope {
         )
     }
 
-    /// Checks that `card` was made for this by `rank` in `epoch`; whoever collects cards can so tell
-    /// whose is wrong before all ranks refuse it.
+    /// Checks that `card` was made for this by `rank` in `epoch`; a process that collects cards can
+    /// so tell whose is wrong before all ranks refuse it.
     ///
     /// # Errors
     /// [`RuntimeError::Card`].

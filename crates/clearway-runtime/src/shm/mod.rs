@@ -37,7 +37,7 @@ mod slot;
 pub use config::{LOCAL_RANKS_MAX, ShmConfig};
 pub use shared::SharedMemory;
 
-/// What meetings over Unix sockets share, whoever meets.
+/// What meetings over Unix sockets share, for all kinds of peers.
 pub(crate) mod meeting {
     pub(crate) use super::discovery::{HELLO_LENGTH, receive_raw, send_message, socket};
 }

@@ -201,8 +201,8 @@ impl RingWriter {
         }
     }
 
-    /// Shows the reader everything written; returns whether that was anything. Whoever then looks
-    /// whether the reader sleeps puts a sequentially consistent fence between.
+    /// Shows the reader everything written; returns whether that was anything. A writer that then
+    /// looks whether the reader sleeps puts a sequentially consistent fence between.
     #[inline]
     pub(super) fn show(&mut self, segment: &SegmentMapping) -> bool {
         match self.hidden() {

@@ -2,7 +2,8 @@
 //! again for peers and adapters.
 //!
 //! # Invariants
-//! I1. Whole words at multiples of 8 are read and written whole, whoever else touches them.
+//! I1. Whole words at multiples of 8 are read and written whole, whichever process touches them
+//! too.
 
 use std::any::Any;
 use std::io;
@@ -17,8 +18,8 @@ use super::region::segment_length;
 /// Bytes of a word.
 const WORD: usize = 8;
 
-/// Memory in a file that exists in memory only, mapped by this process and by whoever gets the
-/// file.
+/// Memory in a file that exists in memory only, mapped by this process and by the process that gets
+/// the file.
 #[derive(Debug)]
 pub struct SharedMemory {
     mapping: SegmentMapping,

@@ -30,9 +30,9 @@ pub enum Protection {
     OnOneMachine,
     /// Each datagram is sealed. The keys belong to this wire alone.
     Keys(JobKeys),
-    /// Nothing, between machines as well: whoever reaches the network can forge messages. Damage on
-    /// the way is found by the checksums of UDP and of each link only; a further one would cost
-    /// half of what sealing does and keep nobody out.
+    /// Nothing, between machines as well: anybody who reaches the network can forge messages.
+    /// Damage on the way is found by the checksums of UDP and of each link only; a further one
+    /// would cost half of what sealing does and keep nobody out.
     Insecure,
 }
 

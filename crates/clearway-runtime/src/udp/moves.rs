@@ -1,9 +1,9 @@
 //! Tells an open wire that the process of a peer's rank is another one, at another address.
 //!
 //! # Model
-//! Whoever learns of it need not hold the wire: a move waits in a queue that both share, and the
-//! wire follows it before it looks for arrivals next. What the new process sends before that is a
-//! stranger's.
+//! The thread that learns of it need not hold the wire: a move waits in a queue that both share,
+//! and the wire follows it before it looks for arrivals next. What the new process sends before
+//! that is a stranger's.
 
 use std::net::SocketAddrV4;
 use std::sync::atomic::{AtomicBool, Ordering};

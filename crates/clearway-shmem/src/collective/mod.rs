@@ -42,7 +42,7 @@ const SMALL: usize = WORDS * size_of::<u64>();
 pub fn barrier_all() -> Result<(), Fault> {
     let job = job::get()?;
     queue::finish(job)?;
-    // What this PE stored in memory that is shared is seen by whoever sees its step.
+    // What this PE stored in memory that is shared is seen by every PE that sees its step.
     if let Some(far) = &job.far {
         queue::complete_far(job);
         far.quiet(job.contexts.class(Context::DEFAULT));

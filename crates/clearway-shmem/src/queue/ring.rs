@@ -3,9 +3,9 @@
 //!
 //! # Model
 //! For each ordered pair of PEs there is a ring of eight slots of a page in the target's memory.
-//! The source fills a slot and counts it as written. *Whoever takes the ring's lock applies*: the
-//! target, when it looks at what came, or the source, when it needs room or completion. So a flush
-//! never waits for a target that computes. Slots are applied in the order in which they were
+//! The source fills a slot and counts it as written. *The PE that takes the ring's lock applies*:
+//! the target, when it looks at what came, or the source, when it needs room or completion. So a
+//! flush never waits for a target that computes. Slots are applied in the order in which they were
 //! written.
 //!
 //! A source sets its bit at the target behind each slot, so that a target looks at few words to see
@@ -15,7 +15,7 @@
 //! |---|---|---|
 //! | 0 | the source | slots written |
 //! | 64 | who holds the lock | slots applied |
-//! | 128 | whoever takes it | the lock: who holds it, plus one |
+//! | 128 | the PE that takes it | the lock: who holds it, plus one |
 //! | 4,096 and on | the source | eight slots: number of words, words |
 //!
 //! # Invariants

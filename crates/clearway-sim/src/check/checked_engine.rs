@@ -2,8 +2,9 @@
 //! acknowledgements, one-sided operations, groups, files.
 //!
 //! # Model
-//! Every parcel has a number and is sent again until it is acknowledged; whoever gets it accepts it
-//! once. Everything else is posted once, and every token is awaited. Heads carry a checksum.
+//! Every parcel has a number and is sent again until it is acknowledged; the rank that gets it
+//! accepts it once. Everything else is posted once, and every token is awaited. Heads carry a
+//! checksum.
 //!
 //! # Invariants
 //! I1. It is quiet when everything it posted has been answered and every parcel acknowledged.

@@ -335,7 +335,7 @@ impl SimWire {
     fn receive(&mut self, body: &MessageBody) -> u64 {
         let at = self.receive.append(body);
         if self.receive.bytes().is_none() && body.has_bytes() {
-            // Phantoms in front of it are zeros to whoever reads.
+            // Phantoms in front of it are zeros to a reader.
             self.received.resize(at as usize, 0);
             self.received.extend(body.to_bytes());
         }

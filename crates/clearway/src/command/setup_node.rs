@@ -3,9 +3,9 @@
 //!
 //! # Model
 //! Two rules of the kernel's packet filter: the first marks packets that match, the second gives
-//! every packet that carries a class's mark that class's priority in the node's own queues, whoever
-//! marked it. The second also mends a trap: a program that sets `IP_TOS` gets its priority by a
-//! table of 1992 that knows no code points, so that EF waits behind everything else.
+//! every packet that carries a class's mark that class's priority in the node's own queues,
+//! whichever program marked it. The second also mends a trap: a program that sets `IP_TOS` gets its
+//! priority by a table of 1992 that knows no code points, so that EF waits behind everything else.
 //!
 //! Marks that a user asks for without privilege (`clearway-ofi`) miss the opening of a TCP
 //! connection and what an accepting side sends before it gets the request; `tcp_reflect_tos` lets
@@ -156,7 +156,7 @@ fn table(marks: &[MarkRule], limits: &[String]) -> String {
         marks.iter().flat_map(MarkRule::rules).for_each(|rule| text += &format!("\t\t{rule}\n"));
         text += "\t}\n";
     }
-    text += "\t# This node's own queues serve packets by the class in their mark, whoever set it.\n\
+    text += "\t# This node's own queues serve packets by the class in their mark, whichever program set it.\n\
              \tchain service {\n\t\ttype filter hook postrouting priority mangle + 10;\n";
     for family in ["ip", "ip6"] {
         let entry = |class: &Class| format!("{} : 0:{}", class.dscp().0, class.host_priority());

@@ -1,8 +1,8 @@
 //! A member of a budget: asks the coordinator of the site what this process may send of a class.
 //!
 //! # Model
-//! One thread for each member calls the coordinator, asks, and listens on a second thread. Whoever
-//! sends takes the rate every [`TAKE_EVERY`].
+//! One thread for each member calls the coordinator, asks, and listens on a second thread. The
+//! thread that sends takes the rate every [`TAKE_EVERY`].
 //!
 //! # Invariants
 //! I1. Without a coordinator nothing stops: the floor of the budget stays, and one sentence says so.

@@ -3,7 +3,7 @@
 //!
 //! # Model
 //! A report holds figures and charts by name, and parts that one mechanism alone understands
-//! ([`super::model::ReportPart`]). Whoever reads, renders or compares reports passes a list of
+//! ([`super::model::ReportPart`]). Code that reads, renders or compares reports passes a list of
 //! presenters, one for each mechanism, and each shows what is its own.
 //!
 //! # Invariants

@@ -9,7 +9,7 @@
 //! # Invariants
 //! I1. Every rank of this machine is ended: dropping them closes all pipes first, which ends the
 //!     ranks, then reaps them.
-//!     Connections belong to whoever gave them, who ends those ranks.
+//!     Connections belong to the caller that gave them, which ends those ranks.
 
 mod start;
 

@@ -3,7 +3,7 @@
 //!
 //! # Invariants
 //! I1. When standard input closes, the rank ends: no rank outlives its coordinator. It says nothing
-//!     then: whoever waits for it does.
+//!     then: the process that waits for it does.
 
 use std::ffi::OsString;
 use std::fs::File;

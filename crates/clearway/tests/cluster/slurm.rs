@@ -238,7 +238,7 @@ fn munge_arguments(directory: &Path) -> String {
     )
 }
 
-/// What the daemons said, for whoever wants to know why they did not come up.
+/// What the daemons said, which tells why they did not come up.
 fn said(directory: &Path) -> String {
     let names = ["ctl.out", "n1.out", "n2.out", "ctl.log", "n1.log", "n2.log"];
     names.map(|name| fs::read_to_string(directory.join(name)).unwrap_or_default()).concat()

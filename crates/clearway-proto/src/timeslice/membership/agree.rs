@@ -195,7 +195,7 @@ impl Agreement {
         lead.propose(journal)
     }
 
-    /// Records that whoever this member's ballot is about has had time to answer. Says what to
+    /// Records that the subject of this member's ballot has had time to answer. Says what to
     /// propose to everybody when nothing else was waited for.
     pub(in crate::timeslice) fn waited(&mut self, journal: &Journal) -> Option<AgreementMessage> {
         let lead = self.lead.as_mut().filter(|lead| lead.proposed.is_none())?;

@@ -4,8 +4,8 @@
 //! # Model
 //! The state of a job is an *epoch*: a number, 0 for the [`TimesliceLayout`] of the beginning, and
 //! what the decisions so far made of that. One epoch decides one [`Change`], and from which
-//! timeslice on turns are dealt anew. All answers are pure functions of the decisions, so whoever
-//! knows the same ones says the same.
+//! timeslice on turns are dealt anew. All answers are pure functions of the decisions, so every
+//! member that knows the same ones says the same.
 //!
 //! No input has sent anything to `from` or later when a change is decided, so cutting all orders
 //! there is nothing that a builder could have seen otherwise. Of a builder that is removed, the

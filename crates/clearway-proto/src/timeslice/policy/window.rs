@@ -1,4 +1,4 @@
-//! How many contributions a builder lets in at a time: as many as keep its link busy whoever of
+//! How many contributions a builder lets in at a time: as many as keep its link busy whichever of
 //! them is held up.
 //!
 //! # Model

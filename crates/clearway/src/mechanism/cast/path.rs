@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! I1. No name is empty, `.`, `..`, holds `/` or a zero byte, or is one of a file that is not
-//!     whole: whoever sent it.
+//!     whole, from any sender.
 
 use std::ffi::OsStr;
 use std::fmt;

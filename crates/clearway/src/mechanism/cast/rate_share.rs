@@ -4,7 +4,7 @@
 //! # Model
 //! Each of them holds the lock of a file in the user's private directory. It counts the files that
 //! are locked, and takes its rate divided by their number. A process that ends, however it ends,
-//! holds no lock any more: whoever finds its file removes it.
+//! holds no lock any more: the process that finds its file removes it.
 //!
 //! # Invariants
 //! I1. A file has the name that counts only while it is locked, so that nobody removes one that is

@@ -57,8 +57,8 @@ enum WaitingArrival {
 }
 
 impl EffectWire {
-    /// Creates the end of `rank`, which gives these regions to whoever registers memory; behind the
-    /// last of them it gives numbers that are none.
+    /// Creates the end of `rank`, which gives these regions to the engine that registers memory;
+    /// behind the last of them it gives numbers that are none.
     pub(super) fn new(
         rank: Rank,
         capabilities: Capabilities,

@@ -140,7 +140,7 @@ fn pairs(records: &[PhaseRecord], metric: Metric) -> PairTimes {
     let mut sent: BTreeMap<((Rank, Rank), u32), u64> = BTreeMap::new();
     for (me, record) in (0..).map(Rank).zip(records) {
         for series in record.series.iter().filter(|series| series.metric == metric) {
-            // A one-way time is recorded by its receiver, the others by whoever began.
+            // A one-way time is recorded by its receiver, the others by the rank that began.
             let pair = if metric == Metric::OneWay { (series.peer, me) } else { (me, series.peer) };
             for (slice, times) in &series.slices {
                 pairs.entry(pair).or_default().entry(*slice).or_default().merge(times);

@@ -6,7 +6,7 @@
 //!    flags -> venue (simulator, laboratory, job) -> layout -> draw -> [tasks -> records -> row] for each test -> table -> notes
 //! ```
 //! What the original's table does not say (seed, what was mended, what was refused) stands in lines
-//! below it, so that whoever reads the original's output reads this one.
+//! below it, so that a reader of the original's output reads this one.
 //!
 //! # Not here
 //! What is sent and how figures come about (`clearway_proto::gpcnet`).

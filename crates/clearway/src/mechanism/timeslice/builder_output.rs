@@ -264,7 +264,7 @@ impl SinkThread {
             .spawn(move || {
                 let say = |what: ThreadEvent| {
                     let is_heard = sender.send(what).is_ok();
-                    // A socket that is full wakes whoever sleeps as well.
+                    // A socket that is full wakes the rank as well.
                     let _ = (&waker).write(&[1]);
                     is_heard
                 };

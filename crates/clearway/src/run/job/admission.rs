@@ -11,7 +11,7 @@
 //! candidate waits for that process.
 //!
 //! # Not here
-//! Which rank has no process: whoever coordinates the run decides that. How other ranks hear of the
+//! Which rank has no process: the coordinator of the run decides that. How other ranks hear of the
 //! candidate: `processes`.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -43,7 +43,7 @@ const LIMITS: Limits =
 /// How long a host may take to answer, and a coordinator that is between two runs.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a process needs to ask a job for a place. Whoever has it can be a rank of the job.
+/// What a process needs to ask a job for a place. A process that has it can be a rank of the job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct JobCredential {
     version: String,

@@ -304,7 +304,7 @@ fn munge__a_credential_is_good_for_one_connection_and_one_time() {
     assert!(again.contains("the credential was opened before"), "{again}");
     let unopened = place.mount_through(|_magic, own, credential| {
         assert_eq!(answer_to(own, credential), 0, "accepted");
-        // Whoever is in between goes on without the secret, and the mount does not.
+        // A process in between continues without the secret, and the mount does not.
         0
     });
     assert!(unopened.contains("the other end"), "{unopened}");

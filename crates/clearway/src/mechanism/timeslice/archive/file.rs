@@ -207,8 +207,8 @@ pub(crate) fn is_sent(path: &Path) -> bool {
         || path.metadata().is_ok_and(|metadata| !lies_there(metadata))
 }
 
-/// Opens the bytes at `path`: of a file or a pipe, or what is sent by whoever listens at a socket,
-/// or at the port that it names.
+/// Opens the bytes at `path`: of a file or a pipe, or what is sent by the process that listens at a
+/// socket, or at the port that it names.
 pub(super) fn stream_of(path: &Path) -> io::Result<Box<dyn Read>> {
     use std::os::unix::fs::FileTypeExt;
     if let Some(port) = path.to_str().and_then(|text| text.strip_prefix(TCP)) {
