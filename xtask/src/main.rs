@@ -32,7 +32,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bench",
-        sentence: "`bench wire`: the UDP wire beside iperf3 and plain sockets; `bench shm`: the shared-memory wire beside Open MPI; `bench fabric`: the simulated fabric beside ns-3 and SimGrid; `--json` prints a record",
+        sentence: "`bench wire`: the UDP wire next to iperf3 and plain sockets; `bench shm`: the shared-memory wire next to Open MPI; `bench fabric`: the simulated fabric next to ns-3 and SimGrid; `--json` prints a record",
         run: bench::run,
     },
     Command {

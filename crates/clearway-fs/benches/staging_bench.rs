@@ -1,4 +1,5 @@
-//! One round of a mounted log beside a file system that does nothing and beside the log's own disk.
+//! One round of a mounted log next to a file system that does nothing and beside the log's own
+//! disk.
 //!
 //! `staging_bench DIRECTORY`: a log, a store and mount points are made there and removed again. Each
 //! figure is a line of a name and a value: MiB/s, microseconds, or operations a second.
@@ -7,9 +8,9 @@
 //! What the *null* server (module `null`) reaches is the most that any file system on this library
 //! could. The memory of the
 //! mount has room for all that is written. Its drain runs as for any user, but files that are removed
-//! within a second are not copied (`drain_bench` measures copies); what a sync costs is measured beside the same sync of a preallocated file
-//! on the disk of the log. Small files are created beside the same on mounts of other programs, where
-//! those are installed (`peers`).
+//! within a second are not copied (`drain_bench` measures copies); what a sync costs is measured
+//! next to the same sync of a preallocated file on the disk of the log. Small files are created
+//! next to the same on mounts of other programs, where those are installed (`peers`).
 //!
 //! # Not here
 //! Rounds, medians and ratios: `xtask/src/bench/staging.rs`.

@@ -244,7 +244,7 @@ impl LabPlan {
         self.fill_host_tables(first, switches as usize);
     }
 
-    /// Adds one more switch with a link to every host: a star beside the first, without multicast.
+    /// Adds one more switch with a link to every host: a star next to the first, without multicast.
     fn add_rail(&mut self, rail: u32, rate: BitsPerSec) {
         let switch = self.add_node(format!("s{rail}"), NodeRole::Bridge);
         let bridge = (Ipv4Addr::new(10, 77 + rail as u8, 255, 1), mac(switch, BRIDGE_INDEX));

@@ -1,4 +1,4 @@
-//! The libfabric wire's own header, and the small messages that its ends exchange beside those of
+//! The libfabric wire's own header, and the small messages that its ends exchange next to those of
 //! engines.
 //!
 //! # Model

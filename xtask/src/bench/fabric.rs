@@ -1,4 +1,4 @@
-//! `cargo xtask bench fabric`: what a simulated packet costs, beside ns-3 and SimGrid on the same
+//! `cargo xtask bench fabric`: what a simulated packet costs, next to ns-3 and SimGrid on the same
 //! pattern in the same run.
 //!
 //! # Model

@@ -1,10 +1,10 @@
-//! `cargo xtask bench ofi`: the libfabric wire beside the same provider without it, between two
+//! `cargo xtask bench ofi`: the libfabric wire next to the same provider without it, between two
 //! virtual hosts.
 //!
 //! # Model
-//! Messages of 64 bytes in turns, beside a bare loop of `fi_send` and `fi_cq_read` and beside
+//! Messages of 64 bytes in turns, next to a bare loop of `fi_send` and `fi_cq_read` and beside
 //! libfabric's own `fi_pingpong`, which tells a mean only; one-sided writes of 64 KiB and 1 MiB, 16
-//! under way at a time, beside a bare loop of `fi_write`. All ends poll.
+//! under way at a time, next to a bare loop of `fi_write`. All ends poll.
 //!
 //! # Not here
 //! The measured loops: `crates/clearway-ofi/benches/ofi_bench.rs` and `ofi_peer.c`.

@@ -1,5 +1,5 @@
-//! `cargo xtask bench peers`: broadcasts beside Open MPI, MPICH, udpcast and UFTP, on the same kind
-//! of lab.
+//! `cargo xtask bench peers`: broadcasts next to Open MPI, MPICH, udpcast and UFTP, on the same
+//! kind of lab.
 //!
 //! # Model
 //! Eight hosts on a switch, links of 200 Mb/s, and for short objects also links of a rate that

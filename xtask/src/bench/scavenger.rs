@@ -1,5 +1,5 @@
 //! `cargo xtask bench scavenger`: what reliable messages of class scavenger use of a link alone, beside
-//! TCP with CUBIC, and beside each other.
+//! TCP with CUBIC, and side by side.
 //!
 //! # Model
 //! Two hosts of a lab with a link of 200 Mb/s and a FIFO queue; every packet is one frame. Flows go from

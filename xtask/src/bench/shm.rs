@@ -1,5 +1,5 @@
-//! `cargo xtask bench shm`: the shared-memory wire beside Open MPI's, between two processes of this
-//! machine, in one run.
+//! `cargo xtask bench shm`: the shared-memory wire next to Open MPI's, between two processes of
+//! this machine, in one run.
 //!
 //! # Model
 //! Two measurements, the same in both programs: messages of 8 bytes in turns (half a turn is the

@@ -1,4 +1,4 @@
-//! `cargo xtask bench shmem`: the OpenSHMEM library beside Open MPI's, the same program linked to
+//! `cargo xtask bench shmem`: the OpenSHMEM library next to Open MPI's, the same program linked to
 //! each, in one run.
 //!
 //! # Model

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! PE 0 pushes puts of 8 to 1,024 bytes to PE 1, over each wire, with each threshold of gathering
-//! and with gathering off. A figure is the median of batches; beside it stand how many times the
+//! and with gathering off. A figure is the median of batches; next to it stand how many times the
 //! rate of the same wire without gathering that is, and the elements that the interface sent in a
 //! packet. Near PEs gather atomic operations only.
 //!

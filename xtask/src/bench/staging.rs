@@ -1,5 +1,5 @@
-//! `cargo xtask bench staging`: a mounted log beside a file system that does nothing, and beside the
-//! disk of the log, in the same run.
+//! `cargo xtask bench staging`: a mounted log next to a file system that does nothing, and beside
+//! the disk of the log, in the same run.
 //!
 //! # Model
 //! Each round mounts both and measures them one after the other

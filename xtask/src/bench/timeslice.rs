@@ -1,4 +1,4 @@
-//! `cargo xtask bench timeslice`: what building costs a processor beside bare writes of the same
+//! `cargo xtask bench timeslice`: what building costs a processor next to bare writes of the same
 //! size, in the same run.
 //!
 //! # Model

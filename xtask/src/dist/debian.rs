@@ -255,7 +255,7 @@ fn control_file(version: &str, architecture: &str, depends: &str, size_kib: u64)
          copies files to many hosts, builds timeslices of detector data, stages\n \
          checkpoints, and runs OpenSHMEM programs.\n .\n \
          The OpenSHMEM tools are oshcc.clearway, oshc++.clearway and oshrun.clearway,\n \
-         beside those of Open MPI; /usr/lib/clearway/bin has them under their plain\n names.\n",
+         next to those of Open MPI; /usr/lib/clearway/bin has them under their plain\n names.\n",
         maintainer(),
         env!("CARGO_PKG_REPOSITORY")
     )

@@ -6,7 +6,7 @@
 //! filled in, the notes of the release from the changelog, and the sums of all.
 //!
 //! # Invariants
-//! I1. The directory is complete or absent: it is made beside its place and renamed.
+//! I1. The directory is complete or absent: it is made next to its place and renamed.
 //! I2. The same programs, tree and time give the same bytes.
 //! I3. A directory that an earlier run did not make is not replaced.
 

@@ -8,7 +8,7 @@
 //! that a prefix can be moved or packed.
 //!
 //! # Invariants
-//! I1. A file is written beside its place and then renamed: a program that runs from there keeps
+//! I1. A file is written next to its place and then renamed: a program that runs from there keeps
 //!     what it has.
 
 pub(crate) mod contents;

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 use super::place::file_type;
 
-/// Extended attributes that a store has beside those of the system.
+/// Extended attributes that a store has next to those of the system.
 const USER_XATTRS: &[u8] = b"user.";
 
 /// Sets the attributes of what `handle` leads to.

@@ -121,7 +121,7 @@ impl ExpectedPort<'_> {
         self.rate.time_for(FRAME).0 as f64
     }
 
-    /// Returns how many frames leave while a burst of this length is sent, beside those of the
+    /// Returns how many frames leave while a burst of this length is sent, next to those of the
     /// token burst.
     fn left_while(&self, seen: &BurstResult) -> f64 {
         seen.sending.0 as f64 / self.frame_ns()

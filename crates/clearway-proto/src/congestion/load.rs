@@ -107,7 +107,7 @@ impl ActiveLoad {
                 busy: Nanos(BURN_PERIOD.0 / 100 * u64::from(*percent).min(100)),
                 next: begin,
             },
-            // Engines that run beside this one do these.
+            // Engines that run next to this one do these.
             LoadKind::Cast(_) | LoadKind::Staging(_) => LoadWork::Flows(Vec::new()),
             LoadKind::Flows(flows) => LoadWork::Flows(
                 flows

@@ -2,8 +2,8 @@
 //! may be concluded.
 //!
 //! # Model
-//! A program runs alone and beside congestors, again and again. One run of each is a *pair*, and a
-//! pair gives one slowdown: its run beside congestors over its run alone. A drift over minutes
+//! A program runs alone and under load, again and again. One run of each is a *pair*, and a
+//! pair gives one slowdown: its run under load over its run alone. A drift over minutes
 //! (temperature, other jobs) meets both runs of a pair alike. Within a pair the order is drawn, and
 //! the next pair has the other order, so that what the first of two runs does to the second
 //! cancels. The run before all pairs does not count: it fills caches.
@@ -13,7 +13,7 @@
 //! stop when the figure pleases is to choose it.
 //!
 //! # Invariants
-//! I1. Of any two pairs 2i and 2i + 1 one begins alone and one beside congestors.
+//! I1. Of any two pairs 2i and 2i + 1 one begins alone and one under load.
 //! I2. A run that did not end in its time is infinitely slow; it is never left out.
 
 use alloc::format;
@@ -56,7 +56,7 @@ pub struct RunPairs {
     is_warm: bool,
     /// The first run of the pair under way.
     half: Option<f64>,
-    /// Alone, and beside congestors.
+    /// Alone, and under load.
     done: Vec<[f64; 2]>,
 }
 
@@ -115,7 +115,7 @@ impl RunPairs {
     }
 
     /// Returns the slowdown of each pair, in their order: how many times worse the program does
-    /// beside congestors.
+    /// under load.
     pub fn slowdowns(&self) -> impl Iterator<Item = f64> {
         self.done.iter().map(|pair| self.slowdown(*pair))
     }
@@ -139,7 +139,7 @@ impl RunPairs {
     }
 }
 
-/// What was measured of a program beside congestors.
+/// What was measured of a program under load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProgramEvidence {
     /// Median slowdown.
@@ -161,17 +161,17 @@ pub fn judge_program(rules: &Rules, evidence: &ProgramEvidence) -> Verdict {
     if low > limit {
         let reason = match value.is_finite() {
             true => format!(
-                "the program takes {value:.2} times as long beside congestors, at least {low:.2} times"
+                "the program takes {value:.2} times as long under load, at least {low:.2} times"
             ),
             false => format!(
-                "beside congestors the program often does not end in its time; it takes at least {low:.2} times as long"
+                "under load the program often does not end in its time; it takes at least {low:.2} times as long"
             ),
         };
         return verdict(NetworkOutcome::Congested, reason);
     }
     if high > limit {
         let reason = format!(
-            "the program takes between {low:.2} and {high:.2} times as long beside congestors, on both sides of the limit \
+            "the program takes between {low:.2} and {high:.2} times as long under load, on both sides of the limit \
              {limit}"
         );
         return invalid(Vec::from([(reason, PAIRS)]));
@@ -185,7 +185,7 @@ pub fn judge_program(rules: &Rules, evidence: &ProgramEvidence) -> Verdict {
         return invalid(Vec::from([(reason, REACH)]));
     }
     let reason = format!(
-        "the program takes at most {high:.2} times as long beside congestors, the limit is {limit}"
+        "the program takes at most {high:.2} times as long under load, the limit is {limit}"
     );
     verdict(NetworkOutcome::Contained, reason)
 }

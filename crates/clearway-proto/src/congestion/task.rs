@@ -292,9 +292,9 @@ pub enum LoadKind {
         /// 1 to 100.
         percent: u8,
     },
-    /// Membership in a broadcast, whose engine runs beside this one.
+    /// Membership in a broadcast, whose engine runs next to this one.
     Cast(BroadcastLoad),
-    /// A part in writing a checkpoint to a staging server, whose engines run beside this one.
+    /// A part in writing a checkpoint to a staging server, whose engines run next to this one.
     Staging(StagingLoad),
 }
 

@@ -176,7 +176,7 @@ pub struct VictimEvidence {
     pub factor: Estimate,
     /// p99 alone, in nanoseconds.
     pub isolated: Estimate,
-    /// p99 beside congestors, in nanoseconds.
+    /// p99 under load, in nanoseconds.
     pub congested: Estimate,
     /// One full frame on each link of the longest path.
     pub floor: Nanos,
@@ -317,7 +317,7 @@ fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     };
     if factor.high <= rules.factor_max {
         let reason = format!(
-            "p99 beside congestors is at most {:.2} times p99 alone, the limit is {}",
+            "p99 under load is at most {:.2} times p99 alone, the limit is {}",
             factor.high, rules.factor_max
         );
         return verdict(NetworkOutcome::Contained, reason);
@@ -332,7 +332,7 @@ fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     }
     if factor.low <= rules.factor_max || excess_low <= floor {
         let reason = format!(
-            "p99 beside congestors is between {:.2} and {:.2} times p99 alone, on both sides of the limit {}",
+            "p99 under load is between {:.2} and {:.2} times p99 alone, on both sides of the limit {}",
             factor.low, factor.high, rules.factor_max
         );
         return invalid(Vec::from([(reason, LONGER)]));
@@ -354,7 +354,7 @@ fn effect(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
         let [value, low] = [factor.value, factor.low].map(|times| format!("{times:.1}"));
         // An interval that ends at its value, as printed, says nothing more.
         let least = if low == value { String::new() } else { format!(", at least {low} times") };
-        format!("p99 beside congestors is {value} times p99 alone{least}")
+        format!("p99 under load is {value} times p99 alone{least}")
     } else {
         "more than one message in a hundred never arrives, so p99 has no end".to_string()
     };
@@ -459,7 +459,7 @@ mod tests {
             let verdict = judge(&Rules::default(), &evidence(28.0, 12_000.0, spread));
             verdict.reasons.concat()
         };
-        assert_eq!(reason(1.0), "p99 beside congestors is 428.6 times p99 alone");
+        assert_eq!(reason(1.0), "p99 under load is 428.6 times p99 alone");
         assert!(reason(1.1).ends_with("428.6 times p99 alone, at least 389.6 times"));
     }
 

@@ -36,7 +36,7 @@ pub enum Defect {
     /// A sender of the two-sided incast is timed until its own side took the message, not until it
     /// arrived.
     EagerIncast,
-    /// Congestors are measured before the victims begin, never beside them.
+    /// Congestors are measured before the victims begin, never next to them.
     EarlyFigures,
 }
 

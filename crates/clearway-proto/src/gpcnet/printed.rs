@@ -113,7 +113,7 @@ impl PrintedRun {
     }
 
     /// Returns the row of this run that shows the same as `row` of another. The wide form has a
-    /// table for each test beside congestors, the narrow one a table for all of them.
+    /// table for each test under load, the narrow one a table for all of them.
     fn twin_of(&self, row: &PrintedRow) -> Option<&PrintedRow> {
         let test = |table: &str| table.split(" (").next().unwrap_or_default().to_owned();
         let named = || self.rows.iter().filter(|twin| twin.name == row.name);

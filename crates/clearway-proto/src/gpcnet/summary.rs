@@ -58,7 +58,7 @@ impl Summary {
         summarise(&parts, &figure, HasRings::from_test(test), test.unit(), mended)
     }
 
-    /// Creates a `Summary` of `congestor`: beside the victims, or of its first pass if the defect
+    /// Creates a `Summary` of `congestor`: next to the victims, or of its first pass if the defect
     /// is kept or there was no other. MiB a second and rank, roots left out.
     pub fn from_congestor(
         congestor: Congestor,
@@ -225,7 +225,7 @@ fn stepped(samples: &[(f64, u64)], fraction: f64, unit: Unit) -> f64 {
     }
 }
 
-/// How much worse a test is beside congestors.
+/// How much worse a test is under load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Impact {
     /// By the means.

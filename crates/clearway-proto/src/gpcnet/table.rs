@@ -144,7 +144,7 @@ fn isolated(rows: &[TableRow<Test>], detail: Detail) -> String {
     text
 }
 
-/// A test beside congestors, and what they did meanwhile.
+/// A test under load, and what they did meanwhile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CongestedTest {
     /// The test.
@@ -166,7 +166,7 @@ pub struct LoadReport {
     pub isolated: Vec<TableRow<Test>>,
     /// Congestors alone; printed in the long form only.
     pub congestors: Vec<TableRow<Congestor>>,
-    /// Tests beside the congestors, in the order of `isolated`.
+    /// Tests under load, in the order of `isolated`.
     pub congested: Vec<CongestedTest>,
     /// What is not as published: decides how the impact is computed.
     pub mended: CorrectedDefects,

@@ -3,7 +3,7 @@
 //!
 //! # Model
 //! An isolated test is a [`TaskKind::Victim`] for every rank that is measured and nothing for the
-//! others. A test beside congestors is a task for everybody, with [`Task::everyone`] filled:
+//! others. A test under load is a task for everybody, with [`Task::everyone`] filled:
 //! victims begin when all congestors have made a first pass, and congestors end when all victims
 //! have. A congestor without `everyone` makes its first pass and ends.
 
@@ -152,7 +152,7 @@ impl TestParameters {
         tasks
     }
 
-    /// Returns the tasks of a test beside the congestors of `draw` that are `possible` on the wire.
+    /// Returns the tasks of a test under load of `draw` that are `possible` on the wire.
     pub fn congested(
         &self,
         test: Test,

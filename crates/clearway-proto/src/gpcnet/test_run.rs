@@ -62,7 +62,7 @@ pub(super) struct TestRun {
 }
 
 impl TestRun {
-    /// Begins `task`, beside the others of `everyone` if there are any.
+    /// Begins `task`, with the others of `everyone` if there are any.
     pub(super) fn begin(task: TestTask, everyone: &[Rank], cx: &mut GpcnetContext<'_>) -> Self {
         let me = cx.config.rank;
         let carried = if task.test == Test::Latency {

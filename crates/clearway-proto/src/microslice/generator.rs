@@ -8,7 +8,7 @@
 //!
 //! # Source
 //! FLESnet's generator: equipment 0xE001, subsystem 0xF0, format 0x81, the ramp and the checksum
-//! beside it.
+//! next to it.
 
 use alloc::vec::Vec;
 

@@ -408,7 +408,7 @@ impl Operation {
         }
     }
 
-    /// Returns the one rank that takes part in it beside this one, if any.
+    /// Returns the one rank that takes part in it next to this one, if any.
     pub const fn peer(&self) -> Option<Rank> {
         match *self {
             Self::Send { to: Destination::One(peer), .. }

@@ -71,7 +71,7 @@ const CARD_VERSION: u8 = 1;
 const DATAGRAMS: &[u8] = b"clearway udp";
 /// The shortest job secret: as many bytes as the keys that it protects.
 const SECRET_LENGTH_MIN: usize = 16;
-/// Bytes of a sealed group key: nonce, group and epoch beside it, the key, the tag.
+/// Bytes of a sealed group key: nonce, group and epoch next to it, the key, the tag.
 const SEALED_GROUP_LENGTH: usize =
     NONCE_LENGTH + GROUP_CONTEXT_LENGTH + GROUP_SECRET_LENGTH + TAG_LENGTH;
 const GROUP_CONTEXT_LENGTH: usize = 2 + 4;

@@ -39,8 +39,8 @@ pub struct HereOptions {
     pub input: StandardInput,
     /// The longest wait of ranks for the last one to come to an exchange or a barrier.
     pub timeout: Duration,
-    /// Names and values of variables that the ranks get beside those of this process, or instead of
-    /// them.
+    /// Names and values of variables that the ranks get next to those of this process, or instead
+    /// of them.
     pub variables: Vec<(String, String)>,
 }
 

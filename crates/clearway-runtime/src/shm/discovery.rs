@@ -57,7 +57,7 @@ pub(crate) const HELLO_LENGTH: usize = 40;
 const CARD_LENGTH: usize = 16;
 /// Time between two calls of a rank that does not listen yet.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-/// Callers that have not said anything yet; more than all local ranks, and strangers beside them.
+/// Callers that have not said anything yet; more than all local ranks, and strangers next to them.
 const SILENT_MAX: usize = 2 * super::config::LOCAL_RANKS_MAX;
 
 /// Another rank of this host.

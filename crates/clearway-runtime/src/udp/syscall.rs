@@ -183,7 +183,7 @@ pub(super) struct ReceiveSlot {
     pub(super) start: usize,
     /// How many there are.
     pub(super) length: usize,
-    /// What the kernel said beside them.
+    /// What the kernel said next to them.
     pub(super) beside: ControlMessages,
 }
 

@@ -107,7 +107,7 @@ pub(crate) fn program_of(file: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/c").join(file);
     let (compiler, standard) =
         if file.ends_with(".cpp") { ("oshc++", "-std=c++17") } else { ("oshcc", "-std=c11") };
-    // Tests run beside each other, and two may want one program.
+    // Tests run side by side, and two may want one program.
     static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let flags = [standard, "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror"];

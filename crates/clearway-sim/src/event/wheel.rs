@@ -1,5 +1,5 @@
 //! A calendar wheel: buckets of time side by side, the next one sorted, what is too far away in a
-//! heap beside it.
+//! heap next to it.
 //!
 //! # Model
 //! ```text

@@ -1,4 +1,4 @@
-//! The policy of a fabric, beside what it is made of: classes to lanes, which lane sends first,
+//! The policy of a fabric, next to what it is made of: classes to lanes, which lane sends first,
 //! what happens when there is no room.
 //!
 //! # Not here

@@ -226,7 +226,7 @@ impl TreeSource {
             let name = key.get_ref();
             if is_figure && name != "value" {
                 let why = format!(
-                    "unknown key `{name}` beside `value`; there are value, source, confidence"
+                    "unknown key `{name}` next to `value`; there are value, source, confidence"
                 );
                 return Err(self.place(key.span().start).wrong(why));
             }

@@ -8,7 +8,7 @@ use super::{TopologyError, kind};
 use crate::routing::PLAN_MAX;
 use crate::spec::{FabricSpec, LANES_MAX, Routing, Topology};
 
-/// Memory of a network at most, in bytes: a laptop has some left beside it.
+/// Memory of a network at most, in bytes: a laptop has some left next to it.
 pub const MEMORY_MAX: u128 = 4 << 30;
 /// Bytes of a device: its name (24 and 16 characters), its state in the fabric.
 const DEVICE_BYTES: u128 = 128;

@@ -2,7 +2,7 @@
 //! `docs/validation.md` tells it.
 //!
 //! # Model
-//! Each rung is a module. It measures figures, lays each beside what it must be, and refuses those
+//! Each rung is a module. It measures figures, lays each next to what it must be, and refuses those
 //! that miss their tolerance. The figures themselves are golden text in `tests/golden`, compared
 //! exactly.
 #![forbid(unsafe_code)]

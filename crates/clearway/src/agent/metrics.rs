@@ -16,7 +16,7 @@ const ROUND_TRIP: MetricTitle = MetricTitle {
 };
 const EXCESS: MetricTitle = MetricTitle {
     name: "agent_excess",
-    help: "By how much probes were slower beside scavengers than in their pauses.",
+    help: "By how much probes were slower while scavengers send than in their pauses.",
     unit: MetricUnit::Ratio,
 };
 const SCAVENGERS: MetricTitle = MetricTitle {

@@ -219,7 +219,7 @@ impl AgentRun {
         if figures.demanding > 0 && allowed != self.allowed {
             let percent = allowed.0.saturating_mul(100) / self.link.0.max(1);
             detail!(
-                "scavengers may send {allowed}, {percent} % of the link; probes are {} % slower beside them",
+                "scavengers may send {allowed}, {percent} % of the link; probes are {} % slower while they send",
                 figures.excess_permille / 10
             );
         }

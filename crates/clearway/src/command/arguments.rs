@@ -69,7 +69,7 @@ pub(crate) enum Command {
     /// Show congestion and its cure on a real kernel network inside this machine, then on a
     /// simulated one of 384 nodes (about a minute).
     Demo(Output),
-    /// Measure victims beside congestors, chosen by flags.
+    /// Measure victims under load, chosen by flags.
     ///
     /// The usual test needs 5 hosts. On 2 to 4, what no flag chooses becomes smaller, and the run
     /// says what it chose. Ctrl-C keeps what is complete.
@@ -140,7 +140,7 @@ pub(crate) enum Command {
     /// Broadcast objects from one rank to all others, in a lab or across a job, and measure it.
     ///
     /// By the network's multicast where it has one, else along a chain or a tree; with repair of
-    /// what is lost, and every byte compared at every receiver. Times are reported beside those of
+    /// what is lost, and every byte compared at every receiver. Times are reported next to those of
     /// a bare datagram to all with an answer of each.
     Broadcast(Box<BroadcastFlags>),
     /// Cast files, directories or a stream to many hosts at once: only what they lack, checked,

@@ -256,8 +256,8 @@ fn start() -> Result<Exit> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().context("cannot start the process of the mount")?;
     let said = child.stderr.take();
-    // Read beside what is printed, so that the child never waits; ends with the child, or with this
-    // process.
+    // Read next to what is printed, so that the child never waits; ends with the child, or with
+    // this process.
     let said = std::thread::spawn(move || {
         said.map(|said| io::copy(&mut BufReader::new(said), &mut io::stderr()))
     });

@@ -64,7 +64,7 @@ pub(super) const PAGES: &[CommandPage] = &[
         &[
             (
                 "clearway bench --victims ping,get --congestors incast --queues fifo,strict",
-                "Patterns beside an incast, in two kinds of queue",
+                "Patterns under an incast, in two kinds of queue",
             ),
             ("clearway bench --congestor-cmd 'sh copy.sh'", "Pings during a program, in a lab"),
             ("clearway bench --print-scenario > mine.toml", "A scenario file from flags"),

@@ -112,7 +112,7 @@ pub(crate) fn demo(output: &Output) -> Result<Exit> {
     };
     notice!(
         "\nAnd all mechanisms together, on a network that is not here: 384 simulated nodes at 400 Gb/s run an application\n\
-         beside OpenSHMEM puts, timeslice building, a cast and a checkpoint, in one class and then in classes."
+         with OpenSHMEM puts, timeslice building, a cast and a checkpoint, in one class and then in classes."
     );
     let report =
         ReportFlags { out: Some(directory.join("together")), overwrite: output.report.overwrite };

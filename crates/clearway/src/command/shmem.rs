@@ -47,7 +47,7 @@ pub(super) fn command(command: &ShmemCommand) -> Result<Exit> {
     start::start(*pes, &OsString::from(describe()?), &[], &HereOptions::default())
 }
 
-/// Returns the program, beside this one or where an installation keeps it.
+/// Returns the program, next to this one or where an installation keeps it.
 fn describe() -> Result<PathBuf> {
     let own = env::current_exe().context("this program does not know where it is")?;
     let directory = own.parent().context("this program is in no directory")?;
@@ -55,7 +55,7 @@ fn describe() -> Result<PathBuf> {
     let found = places.iter().find(|place| place.is_file()).cloned();
     found.with_context(|| {
         format!(
-            "{DESCRIBE} is not beside {}; `cargo xtask install --prefix DIR` installs the library with it",
+            "{DESCRIBE} is not in the directory of {}; `cargo xtask install --prefix DIR` installs the library with it",
             own.display()
         )
     })

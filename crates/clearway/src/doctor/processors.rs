@@ -3,7 +3,7 @@
 //!
 //! # Model
 //! For about a second this thread does what a quiet rank does: sleeps in a wire's wait for a
-//! millisecond, again and again. Noise is sampled beside it. A wait that found no timer exact
+//! millisecond, again and again. Noise is sampled next to it. A wait that found no timer exact
 //! enough, or a processor that was elsewhere, shows in both. Only then processors are kept awake
 //! for an instant: what does that runs, and would be noise itself.
 

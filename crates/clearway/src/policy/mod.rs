@@ -88,7 +88,7 @@ enum Matcher {
 /// The part of a link that a rule has for its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PolicyShare {
-    /// Parts, beside those of other rules.
+    /// Parts, next to those of other rules.
     Weight(u32),
     /// Percent of what control and low latency leave.
     Percent(u32),

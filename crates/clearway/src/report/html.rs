@@ -328,7 +328,7 @@ fn reproduce(report: &Report) -> String {
     let body = format!(
         "<p>With {version}, and the scenario below:</p>\n<pre class=\"command\" tabindex=\"0\"><code>{}</code></pre>\n\
          <details><summary>Scenario <code>{}</code></summary>\n<pre tabindex=\"0\"><code>{}</code></pre>\n</details>\n\
-         <p>The figures of this page lie beside it in <code>report.json</code>; <code>clearway diff</code> compares two of them.</p>\n",
+         <p>The figures of this page lie next to it in <code>report.json</code>; <code>clearway diff</code> compares two of them.</p>\n",
         text(&command),
         text(&report.scenario.name),
         text(&report.scenario.text)

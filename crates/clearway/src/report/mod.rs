@@ -2,10 +2,10 @@
 //!
 //! # Model
 //! A run makes one [`model::Report`]. [`store`] keeps it as `report.json` with a `report.html`
-//! beside it, both whole or not at all; [`terminal`] and [`html`] only read it, so `clearway report
-//! DIR` makes the same page again at any time; [`diff`] compares two. A figure is found by its name
-//! and labels, and by nothing else. What one mechanism alone measures it shows itself: the caller
-//! passes a [`present::Presenter`] of each.
+//! next to it, both whole or not at all; [`terminal`] and [`html`] only read it, so `clearway
+//! report DIR` makes the same page again at any time; [`diff`] compares two. A figure is found by
+//! its name and labels, and by nothing else. What one mechanism alone measures it shows itself: the
+//! caller passes a [`present::Presenter`] of each.
 //!
 //! ```text
 //! let mut report = Report::new(command, place, scenario, seed);

@@ -65,7 +65,7 @@ pub(crate) mod labels {
     pub(crate) const QUANTILE: &str = "quantile";
     /// Value of [`PHASE`]: the victim alone.
     pub(crate) const ISOLATED: &str = "isolated";
-    /// Value of [`PHASE`]: the victim beside the congestor.
+    /// Value of [`PHASE`]: the victim under load.
     pub(crate) const CONGESTED: &str = "congested";
 }
 

@@ -151,7 +151,7 @@ pub(crate) fn simulated() -> Report {
     };
     let load = |queue: &str| PhaseLoad {
         labels: with(Labels::new(), labels::QUEUE, queue),
-        phase: format!("{queue}: {VICTIM} beside {CONGESTOR}, draw 1"),
+        phase: format!("{queue}: {VICTIM} under {CONGESTOR}, draw 1"),
         window_ms: 2.0,
         lanes: vec!["control, low-latency".to_owned(), "best-effort, bulk, scavenger".to_owned()],
         links: (0..links.len()).map(|i| [i as f64 * 10.0, 3.0]).collect(),
@@ -193,7 +193,7 @@ fn slowest() -> Slowest {
     };
     Slowest {
         labels: labels_of(&LEVELS[0]),
-        phase: format!("fifo: {VICTIM} beside {CONGESTOR}, draw 1"),
+        phase: format!("fifo: {VICTIM} under {CONGESTOR}, draw 1"),
         messages: vec![message(77, 48.2, Some(wait)), message(90, 31.0, None)],
         note: None,
     }

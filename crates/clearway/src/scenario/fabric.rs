@@ -581,7 +581,7 @@ fn cyclic(shape: &MachineTopology, ranks: u32) -> Vec<DeviceId> {
     hosts.into_iter().map(|(_, _, host)| host).take(ranks as usize).collect()
 }
 
-/// Returns the hosts of `ranks` with the second half beside the first.
+/// Returns the hosts of `ranks` with the second half next to the first.
 fn paired(ranks: u32) -> Vec<DeviceId> {
     let half = ranks.div_ceil(2);
     let host = |rank| if rank < half { 2 * rank } else { 2 * (rank - half) + 1 };

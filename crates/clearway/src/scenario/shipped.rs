@@ -1,4 +1,4 @@
-//! The scenarios that come with the program, so that it needs no file beside it.
+//! The scenarios that come with the program, so that it needs no file next to it.
 
 /// Name and text of each.
 pub(super) const SHIPPED: [(&str, &str); 24] = [

@@ -10,11 +10,11 @@ use crate::report::model::{ExtendedReal, Figure, ReportPart, labels};
 
 /// A quantile of the application, in us; labels queue, application, phase, quantile.
 pub(super) const APPLICATION: &str = "together_application_us";
-/// Its p99 beside all transfers over its p99 alone; labels queue, application.
+/// Its p99 with all transfers over its p99 alone; labels queue, application.
 pub(super) const APPLICATION_RATIO: &str = "together_application_p99_ratio";
 /// What a transfer carried, in bytes per second; labels queue, transfer, company.
 pub(super) const RATE: &str = "together_transfer_rate";
-/// The same beside the others over that alone; labels queue, transfer.
+/// The same with the others over that alone; labels queue, transfer.
 pub(super) const RATE_SHARE: &str = "together_transfer_share";
 /// Bytes of transfers on the fullest link over its rate; label queue.
 pub(super) const LINE_FRACTION: &str = "together_bulk_line_fraction";
@@ -139,7 +139,7 @@ fn application(run: &SharedRun, windows: &Windows) -> Vec<Figure> {
         let [alone, beside] = [&isolated, &congested].map(|it| quantile_us(it, Quantile::P99));
         // Where messages were lost alone already, nothing can be said of the transfers.
         let slowdown = if alone.is_finite() { beside / alone } else { f64::INFINITY };
-        let source = "p99 beside all transfers over p99 before and after them";
+        let source = "p99 with all transfers over p99 before and after them";
         let ratio = figure(run, APPLICATION_RATIO, "x", slowdown, congested.count(), source);
         figures.push(ratio.with(APPLICATION_KIND, kind.name()));
     }
@@ -158,7 +158,7 @@ fn transfers(run: &SharedRun, runs: &[SharedRun], windows: &Windows) -> Vec<Figu
         let share = rate / alone.max(1.0);
         // Jain's index takes whole amounts.
         shares.push((share * 1e6) as u64);
-        let source = "rate beside the other transfers over rate alone";
+        let source = "rate with the other transfers over rate alone";
         figures
             .push(figure(run, RATE_SHARE, "1", share, 1, source).with(TRANSFER, transfer.name()));
     }

@@ -1,4 +1,4 @@
-//! All mechanisms on one network: an application beside OpenSHMEM puts, timeslice building, a cast
+//! All mechanisms on one network: an application with OpenSHMEM puts, timeslice building, a cast
 //! and a checkpoint, in one class and in classes.
 //!
 //! # Model

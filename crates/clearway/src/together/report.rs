@@ -34,7 +34,7 @@ impl Presenter for Together {
             count => format!("{count} transfers"),
         };
         Some(format!(
-            "In one class ({one_class}) the application is {} times slower beside {transfers}; in classes ({classes}) {} \
+            "In one class ({one_class}) the application is {} times slower under {transfers}; in classes ({classes}) {} \
              times, while transfers use {:.0} % of the fullest link",
             digits(worst(one_class)?),
             digits(worst(classes)?),
@@ -83,7 +83,7 @@ fn application_table(report: &Report) -> Vec<String> {
         if lines.is_empty() {
             lines.push(format!(
                 "{:<10} {:<12} {:>14} {:>16} {:>10}",
-                "queue", "application", "p99 alone us", "p99 beside us", "slowdown"
+                "queue", "application", "p99 alone us", "p99 loaded us", "slowdown"
             ));
         }
         let [queue, kind] = [labels::QUEUE, APPLICATION_KIND].map(|key| word(ratio, key));
@@ -105,7 +105,7 @@ fn application_table(report: &Report) -> Vec<String> {
     lines
 }
 
-/// What a transfer carried alone, and beside the others on each queue.
+/// What a transfer carried alone, and with the others on each queue.
 struct TransferRow {
     transfer: String,
     alone: String,
@@ -177,7 +177,7 @@ fn transfers_on_page(report: &Report) -> String {
         format!("<tr>{cells}</tr>\n")
     };
     let rows: String = transfer_rows(report, &queues).iter().map(row).collect();
-    let caption = "What each transfer carries alone, and beside the others on each queue";
+    let caption = "What each transfer carries alone, and with the others on each queue";
     table("", caption, &head(&columns), &rows)
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct TogetherSection {
     pub(super) slice: Time,
     /// Time measured without transfers, half before and half after them.
     pub(super) isolated: Time,
-    /// Time measured beside all transfers.
+    /// Time measured with all transfers.
     pub(super) congested: Time,
 }
 

@@ -275,7 +275,7 @@ pub(super) fn run(
     let machine = plan.machine(given)?;
     let mut world = world(&plan, &machine, venue)?;
     let (mut run, readings) = measure(&plan, &machine, &mut world, queue)?;
-    let what = format!("{} beside the application", set.name());
+    let what = format!("{} with the application", set.name());
     let [first, last] = &readings;
     let load = venue.keep(&what, [first, last])?;
     run.link = load.busiest.first().map(|port| BusiestLink::new(port, &load, &machine));

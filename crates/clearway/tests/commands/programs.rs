@@ -219,7 +219,7 @@ fn with_descendants(scratch: &ProgramDirectory) -> Child {
         "--congestor-cmd",
         &congestor,
     ];
-    // The first pair of this seed begins beside the congestor.
+    // The first pair of this seed begins under load.
     let run = scratch.bench(&[&flags[..], &["--seed", "2"]].concat()).spawn().expect("the program");
     scratch.wait_until("the commands start", |found| {
         let of = |word: &str| {

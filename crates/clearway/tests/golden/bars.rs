@@ -80,7 +80,7 @@ fn bars__classes_take_the_tail_away_and_leave_long_puts_their_rate() {
     }
 }
 
-/// Returns the value of one figure of an application beside writers.
+/// Returns the value of one figure of an application with writers.
 fn staging(name: &str, labels: &str) -> f64 {
     let is_it =
         |(found, _): &&(String, f64)| found.split_whitespace().eq(labels.split_whitespace());

@@ -42,7 +42,7 @@ fn together_rows(report: &Value, text: &mut String) {
     }
 }
 
-/// Adds the figures of an application beside writers, if the report has any.
+/// Adds the figures of an application with writers, if the report has any.
 fn staging_rows(report: &Value, text: &mut String) {
     let is_of_staging =
         |figure: &&Value| figure["name"].as_str().is_some_and(|it| it.starts_with("staging_"));

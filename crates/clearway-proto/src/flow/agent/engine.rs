@@ -17,7 +17,7 @@ use crate::stats::Histogram;
 /// Between two probes, of all peers together, while no scavenger demands anything: a probe and its
 /// answer cost up to 0.3 ms of processors (measured), and an agent at rest a thousandth of one.
 const IDLE_INTERVAL: Nanos = Nanos::from_millis(330);
-/// The same beside scavengers: a round has 11 to 18 of them, and a decision needs ten.
+/// The same while scavengers send: a round has 11 to 18 of them, and a decision needs ten.
 const ACTIVE_INTERVAL: Nanos = Nanos::from_millis(24);
 /// Probes in a pause: more than a decision needs.
 const PAUSED_PROBES: u64 = 5;
@@ -60,7 +60,7 @@ struct NodeScavenger {
 pub struct AgentFigures {
     /// Round trips of the last 30 to 60 s, in ns.
     pub round_trips: Histogram,
-    /// By how many thousandths round trips were longer beside scavengers, at the last decision.
+    /// By how many thousandths round trips were longer while scavengers send, at the last decision.
     pub excess_permille: u32,
     /// Scavengers that are connected.
     pub scavengers: usize,

@@ -27,7 +27,7 @@ const LATE_MAX: u64 = 20;
 pub(super) struct MessageFate {
     /// It arrives once more, this many latencies later.
     pub(super) again: Option<u64>,
-    /// Latencies beside the first.
+    /// Latencies next to the first.
     pub(super) late: u64,
 }
 

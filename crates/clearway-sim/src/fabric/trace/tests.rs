@@ -1,4 +1,4 @@
-//! Traces beside the same runs without them, and what they say of jams made on purpose.
+//! Traces next to the same runs without them, and what they say of jams made on purpose.
 
 use clearway_proto::base::{BitsPerSec, Class, RandomKey};
 

@@ -1,4 +1,4 @@
-//! The study of OpenSHMEM queues: small puts of 32 nodes beside congestors, with a service level of
+//! The study of OpenSHMEM queues: small puts of 32 nodes under load, with a service level of
 //! their own and without.
 //!
 //! # Model

@@ -7,7 +7,7 @@ use clearway_sim::spec::{FabricSpec, LinkRole, LinkSpec, Routing, Topology};
 use clearway_sim::topology;
 use clearway_sim::{Picos, calibrate};
 
-/// A figure beside what it must be.
+/// A figure next to what it must be.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckedFigure {
     /// What was measured, for a person.

@@ -1,4 +1,4 @@
-//! `clearway timeslice compare`: schedules beside each other, for a time.
+//! `clearway timeslice compare`: schedules side by side, for a time.
 
 use anyhow::Result;
 use clap::Args;

@@ -31,12 +31,12 @@ pub(crate) enum TimesliceCommand {
     /// Compare schedules for a time, on a simulated fabric, in a lab or across a job.
     ///
     /// N inputs, each with a stream of contributions, fill complete timeslices at M builders.
-    /// Throughput is reported beside what the same network carries when nobody waits for anybody.
+    /// Throughput is reported next to what the same network carries when nobody waits for anybody.
     Compare(Box<CompareFlags>),
     /// Build the timeslices of archives, or a number of made ones, in a lab or across a job.
     Build(Box<BuildFlags>),
     /// Measure what unscheduled writes and puts carry, by length, each without and with FLESnet's
-    /// short messages beside it.
+    /// short messages next to it.
     Achievable(Box<AchievableFlags>),
     /// Show a run while it lasts: rate, completion time, how full rings are, stragglers, who waits
     /// for whom.

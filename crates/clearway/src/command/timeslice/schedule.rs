@@ -124,7 +124,7 @@ fn check_changes(
             (Some(Go::Death), Go::Return) if place == VenueKind::Lab => {
                 if changes.iter().filter(|change| change.when.rank == rank).count() > 2 {
                     wrong_usage!(
-                        "--join {rank}@{at}: a rank of a lab is killed and started again once in a run, and does not retire beside that"
+                        "--join {rank}@{at}: a rank of a lab is killed and started again once in a run, and does not retire in the same run"
                     );
                 }
             }

@@ -174,7 +174,7 @@ fn counted(plan: &BroadcastPlan, outcome: &CastResult, completions: &[f64]) -> V
     figures
 }
 
-/// Returns figures of short objects beside bare exchanges with the same loss.
+/// Returns figures of short objects next to bare exchanges with the same loss.
 fn ratios(figures: &[Figure]) -> Vec<Figure> {
     let is_median =
         |figure: &&Figure| figure.name == SECONDS || figure.label(labels::QUANTILE) == Some("p50");

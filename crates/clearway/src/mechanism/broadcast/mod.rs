@@ -1,6 +1,6 @@
-//! Broadcasts on ranks that are processes: every way, length and loss, beside a bare exchange, with
-//! every byte compared. The same casts on a simulated fabric (`simulated`) show what more ranks
-//! than a machine holds would take.
+//! Broadcasts on ranks that are processes: every way, length and loss, next to a bare exchange,
+//! with every byte compared. The same casts on a simulated fabric (`simulated`) show what more
+//! ranks than a machine holds would take.
 //!
 //! # Model
 //! One rank is the root (rank 0), the others receive. This process coordinates them (`coordinate`):

@@ -4,7 +4,7 @@ use clearway_proto::base::{LocalNs, Nanos};
 
 use super::messages::ProgressSample;
 
-/// Samples that a page can show beside each other.
+/// Samples that a page can show side by side.
 const SAMPLES: usize = 160;
 /// Between the first ones: a symbol and a half at 200 Mb/s.
 const FIRST: Nanos = Nanos::from_micros(100);

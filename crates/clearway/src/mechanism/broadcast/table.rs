@@ -23,7 +23,7 @@ pub(crate) fn table(place: &str, plan: &BroadcastPlan, figures: &[Figure]) -> St
     lines.join("\n") + "\n"
 }
 
-/// Returns a row for each mode, length and loss, short objects beside the bare exchange, and what
+/// Returns a row for each mode, length and loss, short objects next to the bare exchange, and what
 /// the words mean.
 pub(super) fn rows(figures: &[Figure]) -> Vec<String> {
     let mut lines = vec![format!(
@@ -147,7 +147,7 @@ fn row(figure: &Figure, figures: &[Figure]) -> String {
     )
 }
 
-/// Describes the objects of a batch; those of one symbol beside the bare exchange.
+/// Describes the objects of a batch; those of one symbol next to the bare exchange.
 fn short(figure: &Figure, figures: &[Figure]) -> String {
     let [mode, bytes, loss] =
         [MODE, BYTES, LOSS].map(|label| figure.label(label).unwrap_or_default());

@@ -3,7 +3,7 @@
 //!
 //! # Model
 //! Every rank is in every team; team `n` begins with rank `n`, who is its root. One engine agrees
-//! on channels, and beside it runs one for each broadcast. An object is *here* when that of every
+//! on channels, and next to it runs one for each broadcast. An object is *here* when that of every
 //! root is.
 //!
 //! # Invariants

@@ -3,7 +3,7 @@
 //!
 //! # Model
 //! The directory is held open. Every path is walked from there, name by name, and no symbolic link
-//! is followed. A file is written under a name of its own beside its place (`naming`) and renamed
+//! is followed. A file is written under a name of its own next to its place (`naming`) and renamed
 //! when it is whole.
 //!
 //! A directory is *shared* when others may write to it: they put files, links and directories there

@@ -1,4 +1,4 @@
-//! The congestion test's engine, and beside it that of broadcasts, over one wire: for congestors
+//! The congestion test's engine, and next to it that of broadcasts, over one wire: for congestors
 //! that cast.
 //!
 //! # Model

@@ -112,7 +112,7 @@ fn cases(test: &CongestionSection) -> Vec<Case<'_>> {
 }
 
 /// Returns which cases are judged once more for each of how many runs: on each queue each victim
-/// beside the first congestor that sends, which is silent, then all cases that send.
+/// next to the first congestor that sends, which is silent, then all cases that send.
 fn repeated(test: &CongestionSection) -> impl Iterator<Item = (Case<'_>, CongestorPresence, u32)> {
     let sending = || cases(test).into_iter().filter(|case| case.congestor.sends());
     let mut silent: Vec<Case<'_>> = Vec::new();

@@ -31,11 +31,11 @@ type PairTimes = BTreeMap<(Rank, Rank), BTreeMap<u32, Histogram>>;
 pub(crate) struct Evidence {
     /// Quantiles of latency without congestors, in nanoseconds.
     pub(crate) isolated: [Resampled; 3],
-    /// The same beside congestors.
+    /// The same under load.
     pub(crate) congested: [Resampled; 3],
     /// All samples without congestors.
     pub(crate) isolated_times: Histogram,
-    /// All samples beside them.
+    /// All samples next to them.
     pub(crate) congested_times: Histogram,
     /// By slice: p99 of the victims.
     pub(crate) p99_of_slice: Vec<Option<f64>>,
@@ -45,7 +45,7 @@ pub(crate) struct Evidence {
     pub(crate) pair_ratios: Vec<((Rank, Rank), f64)>,
     /// Load that arrived while it counted, over the fair rate.
     pub(crate) congestor_share: Option<f64>,
-    /// p99 of the delay between intended and real sends beside congestors.
+    /// p99 of the delay between intended and real sends under load.
     pub(crate) processor_delay: Nanos,
     /// Messages by class asked for and class seen on arrival.
     pub(crate) marks: BTreeMap<(Class, Option<Class>), u64>,
@@ -116,7 +116,7 @@ impl Evidence {
         })
     }
 
-    /// Returns the loss beside congestors, as a part of one.
+    /// Returns the loss under load, as a part of one.
     pub(crate) fn loss(&self) -> f64 {
         self.congested_times.infinite() as f64 / (self.congested_times.count() as f64).max(1.0)
     }

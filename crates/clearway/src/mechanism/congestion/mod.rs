@@ -1,4 +1,4 @@
-//! The congestion test: victims beside congestors, cell by cell; with programs of the user's in
+//! The congestion test: victims under load, cell by cell; with programs of the user's in
 //! either part; and shares of classes.
 //!
 //! # Model

@@ -30,6 +30,6 @@ pub(crate) const OUTCOME: &str = "outcome";
 /// What a program of the user's gave, in `ms` where it is its time; labels queue, victim,
 /// congestor, phase.
 pub(crate) const PROGRAM: &str = "program_figure";
-/// How many times worse a program does beside the congestor, in `x`; labels queue, victim,
+/// How many times worse a program does under load, in `x`; labels queue, victim,
 /// congestor.
 pub(crate) const SLOWDOWN: &str = "program_slowdown";

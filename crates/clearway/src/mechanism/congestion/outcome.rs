@@ -17,7 +17,7 @@ pub(crate) struct CaseResult<'a> {
     pub(crate) draws: Vec<DrawResult>,
     /// Medians over draws of the quantiles without congestors.
     pub(crate) isolated: [Resampled; 3],
-    /// The same beside congestors.
+    /// The same under load.
     pub(crate) congested: [Resampled; 3],
     /// Medians over draws of the impact factors; absent where the base case itself was lost.
     pub(crate) factors: [Option<Resampled>; 3],

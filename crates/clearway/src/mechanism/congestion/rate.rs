@@ -6,7 +6,7 @@
 //! of the other as fast as those take it, a window of messages under way, so that nobody else's
 //! network is flooded and receivers keep up; what arrives is counted, headers included, in slices
 //! of time. The rate is the median over all slices of all pairs; how far the pairs are apart is
-//! reported beside it. A link that ranks cannot fill shows what the ranks can carry, which is what
+//! reported next to it. A link that ranks cannot fill shows what the ranks can carry, which is what
 //! congestors can offer.
 //!
 //! A job on one host has no link between hosts. Its ranks then send in a ring, and share what

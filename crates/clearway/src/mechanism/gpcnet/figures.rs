@@ -9,7 +9,7 @@ const LATENCY: &str = "gpcnet_latency";
 const BANDWIDTH: &str = "gpcnet_bandwidth";
 /// What a congestor sends; labels congestor, bytes, phase, statistic, and beside which test.
 const CONGESTOR: &str = "gpcnet_congestor_bandwidth";
-/// How many times worse a test is beside congestors; labels test, bytes, statistic.
+/// How many times worse a test is under load; labels test, bytes, statistic.
 const IMPACT: &str = "gpcnet_impact";
 /// Labels of these figures.
 const TEST: &str = "test";

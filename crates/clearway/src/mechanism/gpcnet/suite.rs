@@ -277,7 +277,7 @@ impl SuiteRun {
             .collect();
         let tasks =
             self.next_order().congested(test, draw, &|congestor| possible.contains(&congestor));
-        let records = self.measure(&format!("{} beside congestors", test.name()), &tasks)?;
+        let records = self.measure(&format!("{} under load", test.name()), &tasks)?;
         let victims: Vec<&GpcnetRecord> =
             draw.victims.iter().flatten().filter_map(|rank| records.get(rank)).collect();
         let mended = self.order.mended;
@@ -311,5 +311,5 @@ fn congestor_note(beside: &CongestedTest) -> String {
         None => format!("{} none", row.of.name()),
     };
     let rates: Vec<String> = beside.congestors.iter().map(rate).collect();
-    format!("congestors beside {}, MiB/s/rank: {}\n", beside.row.of.title(), rates.join(", "))
+    format!("congestors during {}, MiB/s/rank: {}\n", beside.row.of.title(), rates.join(", "))
 }

@@ -48,7 +48,7 @@ fn run__the_load_test_on_a_machine_prints_impacts() {
     assert_eq!(rows.len(), 9, "{printed}");
     assert!(rows.iter().all(|row| row.figure("Avg").is_some()), "{printed}");
     assert!(
-        printed.contains("congestors beside RR Two-sided Lat, MiB/s/rank: Alltoall (4096 B) "),
+        printed.contains("congestors during RR Two-sided Lat, MiB/s/rank: Alltoall (4096 B) "),
         "{printed}"
     );
 }

@@ -11,7 +11,7 @@ use crate::report::model::{ExtendedReal, Figure};
 pub(super) const P99: &str = "shmem_p99_us";
 /// Half of them; the same labels.
 pub(super) const P50: &str = "shmem_p50_us";
-/// p99 beside congestors over p99 without; the same labels.
+/// p99 under load over p99 without; the same labels.
 pub(super) const IMPACT: &str = "shmem_congestion_impact";
 /// p99 with one class over p99 with classes; labels operation, pattern.
 pub(super) const GAIN: &str = "shmem_class_gain";
@@ -89,7 +89,7 @@ fn of_phase(
     ];
     if let Some(isolated) = isolated.filter(|_| phase.pattern.is_some()) {
         let impact = p99 / quantile(isolated, operation, Quantile::P99).max(1.0);
-        figures.push(named(IMPACT, "x", impact, "p99 beside congestors over p99 without"));
+        figures.push(named(IMPACT, "x", impact, "p99 under load over p99 without"));
     }
     figures
 }

@@ -8,7 +8,7 @@
 //!
 //! # Source
 //! OpenSHMEM queues with quality of service (Venkatesan, Gorentla Venkata, UCF 2022 talk): 32 nodes
-//! of 20 PEs, victims beside an incast and an all-to-all, 2.5 times less tail latency.
+//! of 20 PEs, victims under an incast and an all-to-all, 2.5 times less tail latency.
 //!
 //! # Not here
 //! The same benchmark on real networks is a C program, which runs on the installed library.

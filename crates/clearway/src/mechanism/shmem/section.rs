@@ -28,7 +28,7 @@ impl ShmemPattern {
     }
 }
 
-/// Victims with small OpenSHMEM operations beside congestors with long puts, in one class and in
+/// Victims with small OpenSHMEM operations under load with long puts, in one class and in
 /// classes of their own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]

@@ -55,7 +55,7 @@ fn table(report: &Report) -> Vec<String> {
             continue;
         }
         lines.push(format!(
-            "{operation} beside {pattern}: p99 is {} times less with classes",
+            "{operation} under {pattern}: p99 is {} times less with classes",
             number(gain)
         ));
     }
@@ -73,12 +73,12 @@ fn measured(figures: &[Figure]) -> Vec<String> {
     for impact in of(IMPACT).filter(|it| it.labels.contains_key(CONGESTOR)) {
         if lines.is_empty() {
             lines.push(
-                "latencies in us, impact: p99 beside congestors over p99 without, bulk: rate beside \
+                "latencies in us, impact: p99 under load over p99 without, bulk: rate beside \
                  victims over rate alone"
                     .to_owned(),
             );
             lines.push(measured_line(
-                ["classes", "victim", "beside"],
+                ["classes", "victim", "under"],
                 ["p50 calm", "p99 calm", "p50 busy", "p99 busy", "impact", "bulk"]
                     .map(str::to_owned),
             ));

@@ -16,7 +16,7 @@ pub(super) const P99: &str = "staging_p99_us";
 pub(super) const BANDWIDTH: &str = "staging_bandwidth";
 /// What all writers got rid of while the application ran, in MB/s; the same labels.
 pub(super) const WRITTEN: &str = "staging_written";
-/// How much less time than on the first queue beside the same writers, in us; labels queue, test,
+/// How much less time than on the first queue next to the same writers, in us; labels queue, test,
 /// what.
 pub(super) const LESS_TIME: &str = "staging_less_time_us";
 /// How much more bandwidth, in MB/s; the same labels.
@@ -153,7 +153,7 @@ fn of_case(result: &StagingResult) -> Vec<Figure> {
 
 /// Returns what `other` has over `one`, the same case on the first queue.
 fn gain(one: &StagingResult, other: &StagingResult) -> Figure {
-    let source = "beside writers, against the first queue";
+    let source = "with writers, against the first queue";
     match (bandwidth(one), bandwidth(other)) {
         (Some(one), Some(rate)) => figure(MORE_BANDWIDTH, "MB/s", rate - one, other, source),
         _ => figure(LESS_TIME, "us", time(one) - time(other), other, source),

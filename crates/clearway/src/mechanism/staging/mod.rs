@@ -1,4 +1,4 @@
-//! Applications beside writers of a staging file system on simulated machines, under arbitration
+//! Applications with writers of a staging file system on simulated machines, under arbitration
 //! tables.
 //!
 //! # Model

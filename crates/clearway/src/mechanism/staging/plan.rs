@@ -30,7 +30,7 @@ pub(super) enum IterationMeaning {
     Whole,
 }
 
-/// One measurement: quiet, and beside writers.
+/// One measurement: quiet, and with writers.
 #[derive(Clone, Debug)]
 pub(super) struct StagingCase {
     pub(super) test: StagingTest,
@@ -216,7 +216,7 @@ impl CaseMaker<'_> {
         }
     }
 
-    /// Returns a pattern of all processes of the application, beside writers on all its nodes.
+    /// Returns a pattern of all processes of the application, with writers on all its nodes.
     fn whole(
         &self,
         what: String,

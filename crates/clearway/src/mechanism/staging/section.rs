@@ -56,7 +56,7 @@ impl StagingTest {
     }
 }
 
-/// An application beside writers of a staging file system, on several queues.
+/// An application with writers of a staging file system, on several queues.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct StagingSection {

@@ -1,4 +1,4 @@
-//! The test on a simulated machine: each case in a world of its own, quiet and beside writers.
+//! The test on a simulated machine: each case in a world of its own, quiet and with writers.
 //!
 //! # Invariants
 //! I1. A case differs from itself on another queue in the queue, and from its quiet twin in the
@@ -224,7 +224,7 @@ fn world(
     loop {
         until = Picos(until.0 + STRETCH.0);
         world.run_until(until, &mut |_| ());
-        // An application does not wait for a checkpoint that is written beside it.
+        // An application does not wait for a checkpoint that is written next to it.
         let end = match case.test {
             StagingTest::Checkpoint => StorageEnd::Awaited,
             _ => StorageEnd::Ignored,

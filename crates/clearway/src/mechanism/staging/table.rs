@@ -48,13 +48,13 @@ fn conclusion(figures: &[Figure]) -> Option<String> {
     if parts.is_empty() { gained(figures) } else { Some(parts.join("; ")) }
 }
 
-/// Returns a line for each case on each queue, quiet and beside writers.
+/// Returns a line for each case on each queue, quiet and with writers.
 fn measured(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     for time in named(report, TIME) {
         if lines.is_empty() {
             let titles = ["mean us", "p99 us", "MB/s", "written MB/s"];
-            lines.push(line("queue", "test", "of", "beside", titles.map(str::to_owned)));
+            lines.push(line("queue", "test", "of", "with", titles.map(str::to_owned)));
         }
         let same = |name| {
             named(report, name).find(|it| it.labels == time.labels).map_or(String::new(), number)
@@ -81,12 +81,13 @@ fn gains(report: &Report) -> Vec<String> {
         let case = format!("{test} {what}");
         format!("{queue}, {}: {} {words}{}", case.trim_end(), number(figure), published(figure))
     };
-    let times = named(report, LESS_TIME).map(|it| sentence(it, "us less beside writers"));
-    let rates = named(report, MORE_BANDWIDTH).map(|it| sentence(it, "MB/s more beside writers"));
+    let times = named(report, LESS_TIME).map(|it| sentence(it, "us less with writers"));
+    let rates = named(report, MORE_BANDWIDTH).map(|it| sentence(it, "MB/s more with writers"));
     times.chain(rates).collect()
 }
 
-/// Returns how long checkpoints block their application, and how long applications run beside them.
+/// Returns how long checkpoints block their application, and how long applications run next to
+/// them.
 fn checkpoints(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     for blocked in named(report, BLOCKED) {
@@ -102,7 +103,7 @@ fn checkpoints(report: &Report) -> Vec<String> {
     lines.extend(named(report, OVERLAP).map(|figure| {
         let [queue, what, noise] = [QUEUE, WHAT, NOISE].map(|name| label(figure, name));
         let times = format!("{:.4}", figure.value.get());
-        format!("{queue}, {what} beside {noise}: {times} times as long as without a checkpoint")
+        format!("{queue}, {what} with {noise}: {times} times as long as without a checkpoint")
     }));
     lines
 }
@@ -136,7 +137,7 @@ fn overlapped(figures: &[Figure]) -> Option<String> {
     }
     let each = longest.iter().map(|(queue, times)| format!("{times:.3} times as long on {queue}"));
     let each = each.collect::<Vec<_>>().join(" and ");
-    (!longest.is_empty()).then(|| format!("beside the drain applications run at most {each}"))
+    (!longest.is_empty()).then(|| format!("during the drain applications run at most {each}"))
 }
 
 /// Says what the last queue gives back of the longest messages.
@@ -187,7 +188,7 @@ mod tests {
         assert_eq!(
             conclusion(&figures).as_deref(),
             Some(
-                "A checkpoint blocks its application 19.0 times longer without servers at 300 MB/s of the store; beside the drain applications run at most 1.040 times as long on shared and 1.000 times as long on lanes"
+                "A checkpoint blocks its application 19.0 times longer without servers at 300 MB/s of the store; during the drain applications run at most 1.040 times as long on shared and 1.000 times as long on lanes"
             )
         );
         assert_eq!(conclusion(&[]), None);

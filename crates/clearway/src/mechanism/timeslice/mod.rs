@@ -1,4 +1,4 @@
-//! Timeslice building: policies beside each other, and beside what the network carries unscheduled;
+//! Timeslice building: policies side by side, and next to what the network carries unscheduled;
 //! or of recorded microslices.
 //!
 //! # Model

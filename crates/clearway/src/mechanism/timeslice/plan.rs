@@ -45,7 +45,7 @@ pub(crate) struct TimeslicePlan {
     pub(crate) seeds: Vec<u64>,
     /// How far builders' rings are at the beginning.
     pub(crate) rings: InitialRings,
-    /// What hosts are like, beside what the fabric file says.
+    /// What hosts are like, next to what the fabric file says.
     pub(crate) hosts: HostConditions,
     /// A time in which inputs are slower.
     pub(crate) slowdown: Option<Slowdown>,

@@ -458,7 +458,7 @@ pub(crate) fn figure(title: &str, legend: &str, drawing: &str, caption: &str) ->
     format!("<figure>\n<h3>{title}</h3>\n{legend}{drawing}{caption}</figure>\n")
 }
 
-/// Puts figures beside each other, below their legend; nothing where there are none.
+/// Puts figures side by side, below their legend; nothing where there are none.
 pub(crate) fn pairs(legend: &str, figures: &str) -> String {
     if figures.is_empty() {
         String::new()

@@ -27,7 +27,7 @@ pub(super) fn fabric(report: &Report, queues: &[String]) -> String {
         let class = queue_class(queue, queues);
         let title = queue_name(queue, queues);
         let caption = format!(
-            "{}: {} beside the congestors. Colours are those of the busier direction.",
+            "{}: {} under load. Colours are those of the busier direction.",
             text(&load.phase),
             window(load.window_ms)
         );

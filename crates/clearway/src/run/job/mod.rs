@@ -4,7 +4,7 @@
 //! A launcher starts the same command on every rank, or this process starts ranks over ssh. All
 //! exchange a [`HostDescription`]; that of the coordinator says where its listener is. Under a
 //! launcher rank 0 coordinates, and so that coordinating takes nothing from measuring, its own rank
-//! is a process beside it, as in a laboratory. The process that started the others over ssh
+//! is a process next to it, as in a laboratory. The process that started the others over ssh
 //! coordinates and does not measure. Every other rank goes to the listener and gives its connection
 //! to a process that obeys it; what is left of it waits for that process and tells the coordinator
 //! how it ended.

@@ -129,7 +129,7 @@ fn sentence(topology: Topology) -> String {
 /// Says that processors sleep, because of `why`.
 fn asleep(why: &str) -> String {
     format!(
-        "idle processors sleep and are late to receive, so small messages are quicker beside a load: {why}"
+        "idle processors sleep and are late to receive, so small messages are quicker under load: {why}"
     )
 }
 

@@ -67,7 +67,7 @@ pub(crate) struct VenueFacts {
     pub(crate) frame: Bytes,
     /// How far from a full link victims suffer.
     pub(crate) reach: CongestionReach,
-    /// What isolated latencies can contain beside the network.
+    /// What isolated latencies can contain next to the network.
     pub(crate) hosts: HostNoise,
     /// Whether stamps of two ranks can be compared.
     pub(crate) clocks: ClockAgreement,
@@ -93,7 +93,7 @@ pub(crate) enum CongestionReach {
     Tree,
 }
 
-/// What isolated latencies can contain beside the network.
+/// What isolated latencies can contain next to the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostNoise {
     /// Other people's work on the processors: long times alone prove a busy machine.

@@ -111,7 +111,7 @@ pub(super) fn run(
         victim: Some(roles.application(rank, test.application_interval.0)),
         loads: Vec::new(),
     };
-    let what = format!("{} beside the application", set.name());
+    let what = format!("{} with the application", set.name());
     let plan = PhasePlan {
         windows: &windows,
         part: &part,
@@ -138,7 +138,7 @@ pub(super) fn run(
     bail!("no transfer carried anything on {queue} queues; the machine may be too busy, run again")
 }
 
-/// Returns the share of the time beside all transfers that ranks waited for a processor.
+/// Returns the share of the time with all transfers that ranks waited for a processor.
 fn processor_wait(phase: &PhaseResult, windows: &Windows) -> f64 {
     let [from, until] = [windows.congested.from, windows.congested.until]
         .map(|slice| phase.begin + windows.grid.slices(slice));

@@ -49,7 +49,7 @@ pub(super) fn tools() -> Result<ShmemTools, String> {
     });
     let tools = found.ok_or_else(|| {
         format!(
-            "oshcc is not beside {}; `cargo xtask install --prefix DIR` installs oshcc and oshrun with it",
+            "oshcc is not in the directory of {}; `cargo xtask install --prefix DIR` installs oshcc and oshrun with it",
             own.display()
         )
     })?;

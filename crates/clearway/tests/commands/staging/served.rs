@@ -17,7 +17,7 @@ use crate::virtual_hosts::VirtualHosts;
 pub(super) struct ServedPlace {
     pub(super) place: StagingPlace,
     server: Option<Child>,
-    /// Options of the server beside those of all.
+    /// Options of the server next to those of all.
     options: Vec<String>,
     /// Where the server drains to.
     store: PathBuf,

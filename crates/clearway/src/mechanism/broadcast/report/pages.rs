@@ -1,4 +1,4 @@
-//! Shows broadcasts: how long they took beside what the link and the bare exchange take, how
+//! Shows broadcasts: how long they took next to what the link and the bare exchange take, how
 //! symbols came in, why some left again, by which way, and what links carried.
 
 use super::casting::{BroadcastReport, CastProgressSamples, CastRun};
@@ -378,7 +378,7 @@ impl<'a> ReportedCasts<'a> {
             "ways",
             "The way taken",
             "From whom symbols really came: lines are as thick as the part that came along them, so repairs by neighbours show as thin ones. Below each \
-             name is when it had the whole object: down a chain or tree each level is a little later, and a member far behind those beside it is the one to look at.",
+             name is when it had the whole object: down a chain or tree each level is a little later, and a member far behind those next to it is the one to look at.",
             &pairs("", &body),
         )
     }
@@ -488,7 +488,7 @@ mod tests {
             ("sequence", "a flat stretch is a stall"),
             ("progress", "an estimate to plan with"),
             ("repairs", "more than were lost means that the protocol"),
-            ("ways", "a member far behind those beside it is the one to look at"),
+            ("ways", "a member far behind those next to it is the one to look at"),
             ("links", "Unicast to all would put the object on links 14 times, 7 of them"),
         ] {
             let from = page

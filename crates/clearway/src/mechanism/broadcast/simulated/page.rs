@@ -19,7 +19,7 @@ const ROOT_REPORTS: &str = "broadcast_root_reports";
 /// Bytes that links carried, over the object's and the number of receivers; labels bytes, loss,
 /// mode, links.
 const LINKS: &str = "broadcast_link_bytes";
-/// p99 of neighbours' round trips beside the cast over that before it; labels bytes, loss, mode.
+/// p99 of neighbours' round trips during the cast over that before it; labels bytes, loss, mode.
 const NEIGHBOURS: &str = "broadcast_neighbours_slowdown";
 /// The same if each receiver got the object by itself, headers not counted; labels links.
 const UNICAST: &str = "broadcast_unicast_link_bytes";
@@ -132,7 +132,7 @@ fn cast_figures(test_bed: &BroadcastTestBed, outcome: &SimulatedResult) -> Vec<F
         figures.push(plain(LINKS, ratio, "headers and control included").with(KIND, *kind));
     }
     if let Some(slowdown) = slowdown(outcome) {
-        let source = "p99 of round trips beside the cast over before";
+        let source = "p99 of round trips during the cast over before";
         figures.push(Figure::counted(
             NEIGHBOURS,
             "",
@@ -177,7 +177,7 @@ pub(crate) fn table(test_bed: &BroadcastTestBed, outcomes: &[SimulatedResult]) -
         "arrived; root: what the root sent beyond one of each; polls: reports that it".into(),
     );
     lines.push("heard for each; links: bytes on all links for each received; near: p99 of".into());
-    lines.push("neighbours' round trips beside the cast over before".into());
+    lines.push("neighbours' round trips during the cast over before".into());
     lines.join("\n") + "\n"
 }
 

@@ -22,7 +22,7 @@ pub(crate) enum FigureFlag {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Programs of your own")]
 pub(crate) struct ProgramFlags {
-    /// Run this command line alone and beside congestors, again and again, and judge how much
+    /// Run this command line alone and under load, again and again, and judge how much
     /// slower it gets: beside Clearway's congestors in a lab or on a cluster, or, with
     /// --congestor-cmd, beside that, by itself on this machine or with --on lab.
     #[arg(long, value_name = "CMD", conflicts_with_all = ["victims", "victim_class", "time", "fabric", "groups", "null_runs", "loaded_runs"])]
@@ -38,11 +38,11 @@ pub(crate) struct ProgramFlags {
     /// Take this figure from the victim's command [default: wall].
     #[arg(long, value_enum, requires = "victim_cmd")]
     pub(crate) victim_figure: Option<FigureFlag>,
-    /// Measure N pairs for each draw, at least 6: one run alone and one beside congestors [default:
+    /// Measure N pairs for each draw, at least 6: one run alone and one under load [default:
     /// 10].
     #[arg(long, value_name = "N", requires = "victim_cmd", value_parser = clap::value_parser!(u32).range(6..=1000))]
     pub(crate) pairs: Option<u32>,
-    /// End a run that takes longer: alone that is an error, beside congestors it counts as
+    /// End a run that takes longer: alone that is an error, under load it counts as
     /// infinitely slow [default: 5min].
     #[arg(long, requires = "victim_cmd")]
     pub(crate) victim_limit: Option<Time>,

@@ -14,7 +14,7 @@
 //! once, beside the coordinator.
 //!
 //! # Invariants
-//! I1. A run beside congestors begins after their ramp and ends before they get the order to end.
+//! I1. A run under load begins after their ramp and ends before they get the order to end.
 //! I2. Every command is ended with the coordinator: see `guard`.
 
 mod descendants;
@@ -79,7 +79,7 @@ struct ProgramCaseResult {
     intensity: u32,
     bursts: Bursts,
     slowdown: Estimate,
-    /// Median figures alone and beside congestors.
+    /// Median figures alone and under load.
     medians: [Estimate; 2],
     congestor_share: Option<f64>,
     /// All figures alone and beside, in the order of pairs.
@@ -267,7 +267,7 @@ impl ProgramTest<'_, '_, '_> {
         );
         let mut least: Option<f64> = None;
         while let Some(company) = pairs.next() {
-            let how = if company == NetworkSharing::Alone { "alone" } else { "beside" };
+            let how = if company == NetworkSharing::Alone { "alone" } else { "under" };
             if let Some(remaining) = &self.remaining {
                 remaining.part(format!("{queue}, {how} {}", congestor.name()));
             }

@@ -42,7 +42,7 @@ pub(crate) fn sentence(found: &ProgramCaseResult, figure: Wanted) -> String {
     let (queue, congestor, outcome) = (&found.queue, named(found.congestor), found.verdict.outcome);
     let (value, low, high) = (found.slowdown.value, found.slowdown.low, found.slowdown.high);
     format!(
-        "{queue}: program beside {congestor}: {alone} -> {beside}, {value:.2} times [{low:.2}..{high:.2}]  {outcome}"
+        "{queue}: program under {congestor}: {alone} -> {beside}, {value:.2} times [{low:.2}..{high:.2}]  {outcome}"
     )
 }
 
@@ -182,7 +182,7 @@ fn verdict(
             let [alone, beside] = worst.medians.map(|median| shown(median.value, programs.figure));
             let (congestor, value) = (named(worst.congestor), worst.slowdown.value);
             format!(
-                "The program goes from {alone} to {beside} beside {congestor}, {value:.2} times, by {of_pairs}."
+                "The program goes from {alone} to {beside} under {congestor}, {value:.2} times, by {of_pairs}."
             )
         }
     };

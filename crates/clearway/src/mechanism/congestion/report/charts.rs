@@ -122,7 +122,7 @@ pub(super) fn timelines(report: &Report) -> String {
     section(
         "timeline",
         "What happened when",
-        "The victim first alone, then beside the congestor, then alone again.",
+        "The victim first alone, then under load, then alone again.",
         &body,
     )
 }

@@ -38,7 +38,7 @@ pub(super) fn impact(report: &Report) -> Option<String> {
         if is_program(part, labels::VICTIM) {
             let times = digits(slowdown);
             let sentence = format!(
-                "{queues}the program stays fast beside {congestor}: it takes {times} times as long"
+                "{queues}the program stays fast under {congestor}: it takes {times} times as long"
             );
             return Some(capital(&sentence));
         }
@@ -48,21 +48,18 @@ pub(super) fn impact(report: &Report) -> Option<String> {
         // The factor alone would not do.
         let rests_on_frames = high.zip(limit).is_some_and(|(high, rule)| high > rule.limit);
         let why = if rests_on_frames { ", less than full frames in service cost" } else { "" };
-        let sentence = format!("{queues}{victim} stays fast beside {congestor}: {times}{why}");
+        let sentence = format!("{queues}{victim} stays fast under {congestor}: {times}{why}");
         return Some(capital(&sentence));
     };
     let (queue, congestor) = (queues(part), congestors(part));
     let state = match is_program(part, labels::VICTIM) {
         true if slowdown.is_finite() => {
-            format!(
-                "{queue}the program takes {} times as long beside {congestor}",
-                digits(slowdown)
-            )
+            format!("{queue}the program takes {} times as long under {congestor}", digits(slowdown))
         }
-        true => format!("{queue}the program does not end in its time beside {congestor}"),
+        true => format!("{queue}the program does not end in its time under {congestor}"),
         false => {
             let victim = name(part, labels::VICTIM);
-            format!("{queue}{victim} is {} beside {congestor}", times(slowdown))
+            format!("{queue}{victim} is {} under {congestor}", times(slowdown))
         }
     };
     let suffers =
@@ -167,17 +164,17 @@ mod tests {
         assert_eq!(
             concluded(Contained, &both).as_deref(),
             Some(
-                "With fifo queues ping is 580 times slower beside incast; strict queues contain it"
+                "With fifo queues ping is 580 times slower under incast; strict queues contain it"
             )
         );
         assert_eq!(
             concluded(Congested, &[("fifo", Congested, f64::INFINITY), ("fifo", Contained, 1.0)])
                 .as_deref(),
-            Some("With fifo queues ping is infinitely slower beside incast")
+            Some("With fifo queues ping is infinitely slower under incast")
         );
         assert_eq!(
             concluded(Contained, &both[1..]).as_deref(),
-            Some("With strict queues ping stays fast beside incast: 1.02 times slower")
+            Some("With strict queues ping stays fast under incast: 1.02 times slower")
         );
         assert_eq!(concluded(Invalid, &both), None);
     }
@@ -195,7 +192,7 @@ mod tests {
         assert_eq!(
             impact(&report).as_deref(),
             Some(
-                "With strict queues ping stays fast beside incast: 1.80 times slower, less than full frames in service cost"
+                "With strict queues ping stays fast under incast: 1.80 times slower, less than full frames in service cost"
             )
         );
     }
@@ -214,9 +211,7 @@ mod tests {
         }
         assert_eq!(
             impact(&report).as_deref(),
-            Some(
-                "The program stays fast beside the congestor command: it takes 0.93 times as long"
-            )
+            Some("The program stays fast under the congestor command: it takes 0.93 times as long")
         );
     }
 

@@ -11,7 +11,7 @@ use crate::report::title::cell_title;
 /// What else tells rows apart.
 const LOAD: [&str; 3] = [labels::INTENSITY, labels::BURSTS, labels::MEMBERS];
 
-/// One row: what happened to one victim beside one congestor in one queue.
+/// One row: what happened to one victim under one congestor in one queue.
 pub(super) struct ImpactRow<'a> {
     pub(super) victim: &'a str,
     pub(super) congestor: &'a str,
@@ -22,11 +22,11 @@ pub(super) struct ImpactRow<'a> {
     pub(super) load: [Option<&'a str>; 3],
     /// p50 and p99 of the victim alone.
     pub(super) isolated: [Option<&'a Figure>; 2],
-    /// p50 and p99 of the victim beside the congestor.
+    /// p50 and p99 of the victim under load.
     pub(super) congested: [Option<&'a Figure>; 2],
     /// The factor of each quantile, p50 first.
     pub(super) factors: Vec<&'a Figure>,
-    /// Lost messages beside the congestor.
+    /// Lost messages under load.
     pub(super) loss: Option<&'a Figure>,
     /// What the congestor reached of its ideal meanwhile.
     pub(super) goodput: Option<&'a Figure>,

@@ -8,11 +8,11 @@ pub(crate) const FIGURE: &str = "program.victim-figure";
 /// Value of [`FIGURE`]: what it prints, and more is better.
 pub(crate) const RATE: &str = "rate";
 
-/// One program beside one congestor in one queue.
+/// One program under one congestor in one queue.
 pub(super) struct ProgramRow<'a> {
     pub(super) queue: &'a str,
     pub(super) congestor: &'a str,
-    /// Median figures alone and beside the congestor.
+    /// Median figures alone and under load.
     pub(super) medians: [Option<&'a Figure>; 2],
     pub(super) slowdown: &'a Figure,
     /// What the congestor reached of its ideal meanwhile.

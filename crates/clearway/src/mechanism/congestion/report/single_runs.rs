@@ -10,7 +10,7 @@ use crate::report::title::cell_title;
 
 /// Runs without congestion.
 const SILENT: &str = "A = A runs, with silent congestors";
-const LOADED: &str = "Runs beside congestors";
+const LOADED: &str = "Runs under load";
 /// The rate of false alarms, as a column is called.
 const FALSE_ALARMS: &str = "False alarms [95 % CI]";
 /// The rate of detection, as a column is called.

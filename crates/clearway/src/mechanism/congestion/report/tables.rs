@@ -74,7 +74,7 @@ pub(super) fn programs(report: &Report, queues: &[String]) -> String {
             queue_name(row.queue, queues),
             cell("congestor", "", &text(row.congestor)),
             cell("alone", "n", &value(alone)),
-            cell("beside", "n", &value(beside)),
+            cell("loaded", "n", &value(beside)),
             cell("times slower", "n times", &times),
             cell("load reached", "n", &load)
         );
@@ -91,7 +91,7 @@ pub(super) fn programs(report: &Report, queues: &[String]) -> String {
         ("Slowdown [95 % CI]", "n"),
         ("Load reached", "n"),
     ];
-    let caption = "Medians over pairs of runs, one alone and one beside congestors; the interval is that of the sign test, which asks nothing of the distribution.";
+    let caption = "Medians over pairs of runs, one alone and one under load; the interval is that of the sign test, which asks nothing of the distribution.";
     let lead = "How many times longer a program of yours takes when others load the same network.";
     section("programs", "The program", lead, &table("cards", caption, &head(&columns), &body))
 }

@@ -70,7 +70,7 @@ fn impact_row(row: &ImpactRow<'_>) -> String {
     )
 }
 
-/// Returns what programs of the user's did, alone and beside congestors.
+/// Returns what programs of the user's did, alone and under load.
 pub(super) fn program_table(report: &Report) -> Vec<String> {
     let mut lines: Vec<String> = programs::rows(report).map(|row| program_row(&row)).collect();
     let Some(first) = programs::rows(report).next() else { return lines };
@@ -84,7 +84,7 @@ pub(super) fn program_table(report: &Report) -> Vec<String> {
         0,
         format!("The program, {}, medians of {} pairs", fit(&of, 25), first.slowdown.samples),
     );
-    let head = ["queue", "congestor", "alone", "beside", "slowdown", "95 %", "load %"];
+    let head = ["queue", "congestor", "alone", "loaded", "slowdown", "95 %", "load %"];
     lines.insert(1, program_line(head));
     lines
 }

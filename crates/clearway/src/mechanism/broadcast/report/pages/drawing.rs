@@ -242,7 +242,7 @@ pub(super) fn way(
 
 /// Between two levels of a way.
 const LEVEL: f64 = 92.0;
-/// Members of one level beside each other: their times can be read.
+/// Members of one level side by side: their times can be read.
 const BESIDE: usize = 8;
 /// Letters of a member's name; a longer one is shortened.
 const NAME_MAX: usize = 24;
