@@ -44,6 +44,7 @@ mod input;
 mod layout;
 mod load_balance;
 mod membership;
+mod neighbourhoods;
 mod node;
 mod outbox;
 mod policy;
@@ -59,6 +60,7 @@ mod tests;
 
 pub use context::{ReleasePolicy, TimesliceConfig, TimesliceEvent, WriteSlots};
 pub use layout::{LayoutError, Role, TimesliceLayout};
+pub use neighbourhoods::{NetworkParts, QUARTERS, RoundTripTable, Tournament};
 pub use node::{SettledTimeslice, TimesliceCommand, TimesliceNode};
 pub use policy::{Cause, Dfs, IntervalRecord, Policy, SpeedUp, Window};
 pub use record::{BuilderRecord, InputRecord, TimesliceRecord};

@@ -23,6 +23,7 @@ use clearway_sim::spec::presets;
 
 use super::pages::{self, CommandPage};
 use crate::run::exit::Exit;
+use crate::run::job::TopologySource;
 use crate::scenario::shipped_names;
 
 /// Prints the completion script of `shell`.
@@ -78,6 +79,7 @@ pub(super) fn names_of(argument: &Arg) -> Vec<String> {
     match argument.get_id().as_str() {
         "scenario" => scenarios(),
         "fabric" | "base" => fabrics(),
+        "topology" => topologies(),
         "queue" | "queues" => named(&QueueKind::ALL.map(QueueKind::name)),
         "sizes" => named(&["constant", "poisson", "skewed"]),
         _ => Vec::new(),
@@ -92,9 +94,18 @@ fn fabrics() -> Vec<String> {
     presets::names().into_iter().map(str::to_owned).collect()
 }
 
-/// Lets `script` offer files beside the names of what is shipped.
+fn topologies() -> Vec<String> {
+    TopologySource::WORDS.map(str::to_owned).to_vec()
+}
+
+/// Lets `script` offer files beside the names of what is known.
 fn names_or_files(mut script: String, shell: Shell) -> String {
-    for (what, names) in [("scenario", scenarios()), ("fabric", fabrics())] {
+    let all = [
+        ("scenario", "shipped", scenarios()),
+        ("fabric", "shipped", fabrics()),
+        ("topology", "known", topologies()),
+    ];
+    for (what, which, names) in all {
         let joined = names.join(" ");
         match shell {
             Shell::Bash => {
@@ -107,7 +118,7 @@ fn names_or_files(mut script: String, shell: Shell) -> String {
                 let begin = script.find('\n').map_or(0, |end| end + 1);
                 let text = format!(
                     "\n(( $+functions[{function}] )) ||\n{function}() {{\n    \
-                     _alternative 'names:shipped {what}:({joined})' 'files:file:_files'\n}}\n"
+                     _alternative 'names:{which} {what}:({joined})' 'files:file:_files'\n}}\n"
                 );
                 script.insert_str(begin, &text);
             }

@@ -154,7 +154,10 @@ fn timeslice__flags_that_mean_nothing_for_a_subcommand_are_none_of_it() {
         ("compare --source memory", "--source is for --on lab or cluster, and this is --on sim"),
         ("achievable --wire shm", "--wire is for --on lab or cluster, and this is --on sim"),
         ("compare --topology t.conf", "--topology FILE is for --on cluster, and this is --on sim"),
-        ("build --topology none", "--topology is for --on sim or cluster, and this is --on lab"),
+        (
+            "build --topology none",
+            "--topology none is for --on sim or cluster, and this is --on lab",
+        ),
         (
             "build",
             "--timeslices says how many to build, and clearway timeslice compare builds for a time",

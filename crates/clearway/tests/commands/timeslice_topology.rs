@@ -108,3 +108,37 @@ fn build__a_file_of_switches_is_read_by_the_coordinator_alone() {
     assert_eq!(said.matches("bad.conf, line 2: node n1 is below s1 already").count(), 1, "{said}");
     fs::remove_dir_all(directory).expect("removed");
 }
+
+#[test]
+fn build__hosts_that_are_too_few_measure_nothing_and_the_run_goes_on() {
+    let directory = directory("ts-measured");
+    let Some(output) = build(&directory, "", "--topology measured --sink ts_%b.tsa") else {
+        return;
+    };
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    let sentence = "measured no parts of the network: below 6 hosts there are none";
+    assert_eq!(said.matches(sentence).count(), 1, "{said}");
+    assert_eq!(take_archives(&directory).0, dealt([0, 1, 2, 3]), "by rank");
+    fs::remove_dir_all(directory).expect("removed");
+}
+
+#[test]
+fn build__hosts_of_a_lab_measure_their_network_before_they_build() {
+    let directory = directory("ts-measured-lab");
+    let words = "timeslice build --on lab --wire udp --inputs 3 --builders 3 --timeslices 12 --timeslice-size 2 \
+                 --contribution 2KiB --topology measured --trunk 25Mb/s --sink check";
+    let mut command = Command::new(PROGRAM);
+    let output = command.args(words.split_whitespace()).current_dir(&directory).output();
+    let output = output.expect("the program");
+    let said = text(&output);
+    if output.status.code() == Some(5) {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    assert!(output.status.success() && said.contains("6 hosts measure the network"), "{said}");
+    // What a busy machine measures is not asked; that each host has answered is.
+    assert!(said.contains("parts of the network") && said.contains("round trips of "), "{said}");
+    assert!(!said.contains("pairs were measured"), "{said}");
+    fs::remove_dir_all(directory).expect("removed");
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use clearway_lab::{QueueKind, Topology};
-use clearway_proto::base::{BitsPerSec, Bytes, Nanos};
+use clearway_proto::base::{BitsPerSec, Bytes, Nanos, Rank};
 use clearway_proto::timeslice::{Dfs, Policy, Window};
 
 use crate::command::JobArguments;
@@ -13,7 +13,7 @@ use crate::command::flagged::FlagValues;
 use crate::command::run::{JobFlags, across};
 use crate::mechanism::timeslice::{
     HostConditions, InitialRings, Neighbourhoods, TimesliceMetrics, TimeslicePlan,
-    TimesliceProtocol, UnscheduledMessages,
+    TimesliceProtocol, UnscheduledMessages, measure,
 };
 use crate::policy::{Grant, TimeslicePolicyFlags};
 use crate::report::FigureFormat;
@@ -39,6 +39,10 @@ pub(super) struct NetworkFlags {
     /// With --on lab: set the rate of the first input's link [default: that of the others].
     #[arg(long, value_name = "RATE")]
     pub(super) slow: Option<BitsPerSec>,
+    /// With --on lab: put the second half of the ranks on a second switch, behind a trunk of this
+    /// rate [default: one switch].
+    #[arg(long, value_name = "RATE")]
+    trunk: Option<BitsPerSec>,
     /// Use N ranks with contributions [default: 4 in a lab, 32 simulated, of a job half].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
     pub(super) inputs: Option<u32>,
@@ -49,9 +53,10 @@ pub(super) struct NetworkFlags {
     #[arg(long, value_name = "BYTES")]
     pub(super) contribution: Option<Bytes>,
     /// Let turns alternate between parts of the network: those that Slurm tells tasks of, or a
-    /// simulated fabric has (auto), those of a job's hosts in a topology.conf that its coordinator
-    /// reads (FILE), or none.
-    #[arg(long, value_name = "auto|none|FILE", default_value = "auto")]
+    /// simulated fabric has (auto), those that hosts measure by round trips before the run
+    /// (measured), those of a job's hosts in a topology.conf that its coordinator reads (FILE), or
+    /// none.
+    #[arg(long, value_name = "auto|none|measured|FILE", default_value = "auto")]
     pub(super) topology: TopologySource,
     /// Start inputs within this time of each other.
     #[arg(long, value_name = "TIME", default_value = "5ms")]
@@ -211,6 +216,7 @@ impl NetworkFlags {
             weights: Vec::new(),
             neighbourhoods: match self.topology {
                 TopologySource::None => Neighbourhoods::OfRanks(Vec::new()),
+                TopologySource::Measured => Neighbourhoods::Measured,
                 TopologySource::Auto | TopologySource::File(_) => Neighbourhoods::OfFabric,
             },
             policies: vec![Policy::Token],
@@ -264,6 +270,10 @@ impl NetworkFlags {
         let mut values =
             vec![("queue", self.lab_queue().to_owned()), ("rate", self.lab_rate().to_string())];
         values.extend(self.slow.map(|rate| ("slow", rate.to_string())));
+        values.extend(self.trunk.map(|rate| ("trunk", rate.to_string())));
+        if self.topology == TopologySource::Measured {
+            values.push(("topology", self.topology.to_string()));
+        }
         values
     }
 
@@ -273,6 +283,32 @@ impl NetworkFlags {
 
     fn lab_rate(&self) -> BitsPerSec {
         self.rate.unwrap_or(BitsPerSec::mega(50))
+    }
+
+    /// Returns how the `hosts` of a lab are joined.
+    fn lab_wiring(&self, hosts: u32) -> Topology {
+        let rate = self.lab_rate();
+        self.trunk.map_or(Topology::Star { hosts, rate }, |trunk| Topology::TwoSwitch {
+            hosts,
+            rate,
+            trunk,
+        })
+    }
+
+    /// Returns `plan` with what the ranks of `venue` on `hosts` measure, where they are to.
+    fn measured(
+        &self,
+        venue: &mut dyn ProcessVenue,
+        hosts: &[Vec<Rank>],
+        plan: TimeslicePlan,
+    ) -> Result<TimeslicePlan> {
+        if self.topology != TopologySource::Measured {
+            return Ok(plan);
+        }
+        let measured = measure(venue, hosts, plan.seeds.first().copied().unwrap_or(1))?;
+        notice!("{}", measured.about());
+        let neighbourhoods = Neighbourhoods::OfRanks(measured.by_rank);
+        Ok(TimeslicePlan { neighbourhoods, ..plan })
     }
 
     /// Returns the name under which the run can be watched.
@@ -293,11 +329,12 @@ impl NetworkFlags {
             &[
                 ("--rate", self.rate.is_some(), &[VenueKind::Lab]),
                 ("--slow", self.slow.is_some(), &[VenueKind::Lab]),
+                ("--trunk", self.trunk.is_some(), &[VenueKind::Lab]),
                 ("--queue", self.queue.is_some(), &[VenueKind::Sim, VenueKind::Lab]),
                 ("--wire", !self.job.wire.is_empty(), REAL),
                 (
-                    "--topology",
-                    self.topology != TopologySource::Auto,
+                    "--topology none",
+                    self.topology == TopologySource::None,
                     &[VenueKind::Sim, VenueKind::Cluster],
                 ),
                 (
@@ -346,14 +383,14 @@ impl NetworkFlags {
                     Some(site),
                     &LaunchSpec::new::<TimesliceProtocol>(seed(&plan)),
                 )?;
+                let plan = self.measured(&mut venue, &site.hosts(), plan)?;
                 watched(&mut venue, &plan, &rest, listener)
             });
         }
         let listener = MetricsListener::bind(self.metrics)?;
         let parts = self.parts(4);
         let (plan, rest) = prepare(parts)?;
-        let fabric =
-            Fabric::lab(Topology::Star { hosts: parts.iter().sum(), rate: self.lab_rate() });
+        let fabric = Fabric::lab(self.lab_wiring(parts.iter().sum()));
         let spec = LaunchSpec {
             wire: self.job.wire_request()?,
             ..LaunchSpec::new::<TimesliceProtocol>(seed(&plan))
@@ -361,6 +398,8 @@ impl NetworkFlags {
         let mut venue = LabVenue::open(&fabric, &spec)?;
         venue.arm(self.lab_queue())?;
         self.slow.map_or(Ok(()), |rate| venue.slow_first(rate))?;
+        let hosts: Vec<_> = (0..parts.iter().sum()).map(|rank| vec![Rank(rank)]).collect();
+        let plan = self.measured(&mut venue, &hosts, plan)?;
         watched(&mut venue, &plan, &rest, listener)
     }
 }

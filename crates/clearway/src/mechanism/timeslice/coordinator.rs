@@ -323,9 +323,8 @@ impl<'a> TimesliceCoordinator<'a> {
     }
 
     fn request_begin(&mut self, rank: Rank, length: RunLength, reported: u64) -> Result<()> {
-        let begin =
-            TimesliceRequest::Begin { every: length.sample(), origin: self.origin, reported };
-        self.request(rank, begin)
+        let (every, origin) = (length.sample(), self.origin);
+        self.request(rank, TimesliceRequest::Begin { every, origin, reported })
     }
 
     /// Runs `policy` once.
@@ -422,8 +421,10 @@ impl<'a> TimesliceCoordinator<'a> {
             }
             TimesliceResponse::Over(given) => drop(run_progress.over.insert(rank, given)),
             TimesliceResponse::Helpless => run_progress.helpless(rank),
-            // An input that has joined has met the builders.
-            TimesliceResponse::Ready | TimesliceResponse::First(_) => {}
+            // An input that has joined has met the builders; what was measured comes too late.
+            TimesliceResponse::Ready
+            | TimesliceResponse::First(_)
+            | TimesliceResponse::Pinged(_) => {}
             TimesliceResponse::Found
             | TimesliceResponse::Writes(_)
             | TimesliceResponse::Kept
@@ -661,9 +662,8 @@ impl<'a> TimesliceCoordinator<'a> {
         bail!("{} does not say what those had built that are out", self.name(rank))
     }
 
-    /// Gives every rank its part, builders first: an input that found a builder of the run before
-    /// would take it for its own.
-    /// Prepares all ranks; returns the stretch of time of the first timeslice.
+    /// Gives every rank its part, builders first, since an input would take a builder of the run
+    /// before for its own; returns the stretch of time of the first timeslice.
     fn begin(&mut self, policy: Policy, seed: u64) -> Result<Option<u64>> {
         let plan = self.plan;
         let heartbeat = plan.heartbeat.filter(|_| policy.is_building());

@@ -3,6 +3,8 @@
 //! # Model
 //! ```text
 //!    coordinator            rank
+//!    Ping          ->             measure the network, before the run
+//!                  <-     Pinged  the least round trips
 //!    Look          ->             (input) are there microslices? Before anything is made
 //!                  <-     Found
 //!    Take          ->             be an input or a builder of this run: builders first
@@ -46,6 +48,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::{BuiltCounts, SourceCounts, add_built};
 use super::losses::BuilderWait;
+use super::measured::{PingOrder, PingResult};
 use super::numbers::TimesliceNumbers;
 use super::scheduled_change::ScheduledAction;
 use super::settled::SettledWork;
@@ -65,6 +68,7 @@ impl Protocol for TimesliceProtocol {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum TimesliceRequest {
+    Ping(Box<PingOrder>),
     /// Whether microslices can be had of these archives.
     Look(String),
     Take(Box<TimesliceAssignment>),
@@ -103,6 +107,7 @@ impl TimesliceRequest {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum TimesliceResponse {
+    Pinged(Vec<PingResult>),
     Found,
     /// To this file, which has another name once it is kept.
     Writes(String),

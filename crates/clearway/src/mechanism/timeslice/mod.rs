@@ -25,6 +25,7 @@ mod input_buffer;
 mod join;
 mod ledger;
 mod losses;
+mod measured;
 mod messages;
 mod metrics;
 mod numbers;
@@ -63,6 +64,7 @@ pub(crate) use consumer::consume;
 pub(crate) use coordinator::{TimesliceTask, build, compare};
 pub(crate) use figures::figures;
 pub(crate) use join::{credential_text, join_run};
+pub(crate) use measured::measure;
 pub(crate) use messages::{
     BuildSpec, MadeMicroslices, SinkKind, SourceKind, TimesliceProtocol, mean_length,
 };

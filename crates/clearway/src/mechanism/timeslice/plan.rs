@@ -63,6 +63,8 @@ pub(crate) enum Neighbourhoods {
     /// Those that a simulated fabric has; else none.
     #[default]
     OfFabric,
+    /// Those that the hosts of a simulated fabric measure; else none.
+    Measured,
     /// The part that each rank is in; empty where turns are in the order of ranks.
     OfRanks(Vec<u32>),
 }
@@ -176,7 +178,7 @@ impl TimeslicePlan {
     /// in the order of ranks.
     pub(super) fn neighbourhoods(&self) -> &[u32] {
         match &self.neighbourhoods {
-            Neighbourhoods::OfFabric => &[],
+            Neighbourhoods::OfFabric | Neighbourhoods::Measured => &[],
             Neighbourhoods::OfRanks(by_rank) => by_rank,
         }
     }

@@ -35,6 +35,7 @@ use nix::sys::signal::{Signal, raise};
 use super::builder_output::{BuilderOutput, SinkEvent};
 use super::input_buffer::FirstStart;
 use super::losses::BuilderWait;
+use super::measured::ping;
 use super::messages::{
     TimesliceAssignment, TimesliceProgress, TimesliceProtocol, TimesliceRequest, TimesliceResponse,
     TimesliceResult,
@@ -61,8 +62,27 @@ fn send_response(said: TimesliceResponse) -> Result<()> {
 pub(crate) fn serve(end: RankContext) -> Result<Exit> {
     let (mut wire, mut orders) = end.begin::<TimesliceProtocol>()?;
     let mut memory = TimesliceMemory::default();
+    let mut asked = VecDeque::new();
     let mut next = loop {
-        break match orders.next()? {
+        let incoming = match asked.pop_front() {
+            Some(incoming) => Some(incoming),
+            None => orders.next()?,
+        };
+        break match incoming {
+            Some(Incoming::Request(TimesliceRequest::Ping(order))) => {
+                match ping(&mut *wire, &mut orders, &order) {
+                    Ok(outcome) if !outcome.is_coordinated => AfterRun::Gone,
+                    Ok(outcome) => {
+                        asked.extend(outcome.asked);
+                        send_response(TimesliceResponse::Pinged(outcome.results))?;
+                        continue;
+                    }
+                    Err(error) => {
+                        send_response(TimesliceResponse::Failed(format!("{error:#}")))?;
+                        continue;
+                    }
+                }
+            }
             Some(Incoming::Request(TimesliceRequest::Look(template))) => {
                 send_response(look(&template).map_or_else(
                     |error| TimesliceResponse::Failed(format!("{error:#}")),
@@ -329,7 +349,7 @@ impl<'a> RunningBuild<'a> {
                 ));
             }
             // Asked before a run.
-            Incoming::Request(TimesliceRequest::Look(_)) => {}
+            Incoming::Request(TimesliceRequest::Look(_) | TimesliceRequest::Ping(_)) => {}
             Incoming::Request(TimesliceRequest::Die) => {
                 // As if somebody else had done it: nothing of this process gets to run any more.
                 let _ = raise(Signal::SIGKILL);

@@ -1,7 +1,7 @@
 //! Timeslice building on a simulated fabric: one policy, one seed, from the first hello to the end
 //! of what is counted.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +23,12 @@ use clearway_sim::wire::{ContentModel, SimWire};
 use clearway_sim::world::{World, WorldEvent};
 
 use super::gantt::{self, Gantt};
+use super::measured::{MeasuredNetwork, measure_simulated};
 use super::numbers::CompletenessAudit;
 use super::plan::{HostConditions, Neighbourhoods, TimeslicePlan, UnscheduledMessages, layout};
 use super::scheduled_change::{DetectionTimes, ScheduledAction, ScheduledChange};
-use crate::run::reached;
 use crate::run::venue::SimMachine;
+use crate::run::{notice, reached};
 use crate::scenario::Fabric;
 
 /// Samples of progress within what is counted.
@@ -38,7 +39,12 @@ const SAMPLES_MAX: u64 = 4_000;
 const FILM_ROTATIONS: u64 = 2;
 
 /// A fabric, ready for runs.
-pub(super) struct TimesliceTestBed(SimMachine);
+pub(super) struct TimesliceTestBed {
+    machine: SimMachine,
+    seed: u64,
+    /// Once it was asked for.
+    measured: OnceCell<MeasuredNetwork>,
+}
 
 /// What one run showed.
 #[derive(Clone, Debug, Default)]
@@ -127,6 +133,7 @@ impl<'a> SimulatedJob<'a> {
         let ranks = (0..plan.inputs + plan.builders).map(Rank);
         let neighbourhoods = match &plan.neighbourhoods {
             Neighbourhoods::OfFabric => &ranks.map(|rank| test_bed.neighbourhood(rank)).collect(),
+            Neighbourhoods::Measured => &test_bed.measured().by_rank,
             Neighbourhoods::OfRanks(by_rank) => by_rank,
         };
         let layout = layout([plan.inputs, plan.builders], &plan.weights, neighbourhoods)?;
@@ -195,23 +202,32 @@ impl TimesliceTestBed {
         conditions: &HostConditions,
     ) -> Result<Self> {
         SimMachine::open(fabric, queue, RandomKey::new(seed), &|spec| apply(spec, conditions))
-            .map(Self)
+            .map(|machine| Self { machine, seed, measured: OnceCell::new() })
     }
 
     /// Returns the rate at which an interface fetches and places.
     pub(super) fn host_rate(&self) -> BitsPerSec {
-        self.0.spec.host.memory_rate
+        self.machine.spec.host.memory_rate
     }
 
     /// Returns the neighbourhood of the host of `rank`.
     fn neighbourhood(&self, rank: Rank) -> u32 {
-        self.0.spec.topology.neighbourhood(self.0.hosts[rank.index()])
+        self.machine.spec.topology.neighbourhood(self.machine.hosts[rank.index()])
+    }
+
+    /// Returns what its hosts measure of the network, and says it the first time.
+    fn measured(&self) -> &MeasuredNetwork {
+        self.measured.get_or_init(|| {
+            let measured = measure_simulated(&self.machine, self.seed);
+            notice!("seed {}: {}", self.seed, measured.about());
+            measured
+        })
     }
 
     fn world(&self, job: &SimulatedJob<'_>) -> World<TimesliceNode, fabric::Fabric> {
         let key = RandomKey::new(job.seed);
-        let carrier = self.0.carrier(key, FabricOptions::default());
-        self.0.world(carrier, ContentModel::Lengths, key, |wire| job.node(wire))
+        let carrier = self.machine.carrier(key, FabricOptions::default());
+        self.machine.world(carrier, ContentModel::Lengths, key, |wire| job.node(wire))
     }
 
     /// Lets every input fetch at this many hundredths of its own rate.
@@ -243,10 +259,10 @@ impl TimesliceTestBed {
         recording: GanttRecording,
     ) -> Result<TimesliceOutcome> {
         let plan = &plan.with_policy(policy, self.host_rate());
-        if self.0.hosts.len() < (plan.inputs + plan.builders) as usize {
+        if self.machine.hosts.len() < (plan.inputs + plan.builders) as usize {
             bail!(
                 "the fabric has {} hosts for {} inputs and {} builders",
-                self.0.hosts.len(),
+                self.machine.hosts.len(),
                 plan.inputs,
                 plan.builders
             );

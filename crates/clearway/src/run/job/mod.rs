@@ -317,7 +317,7 @@ impl CoordinatedJob {
     pub(crate) fn neighbourhoods(&self, source: &TopologySource) -> Result<JobNeighbourhoods> {
         let ranks = self.measuring();
         let paths: Vec<_> = match source {
-            TopologySource::None => Vec::new(),
+            TopologySource::None | TopologySource::Measured => Vec::new(),
             TopologySource::Auto => host_description::paths_of_slurm(ranks),
             TopologySource::File(path) => {
                 let tree = SwitchTree::read(path)?;

@@ -43,8 +43,15 @@ pub(crate) enum TopologySource {
     Auto,
     /// Nowhere.
     None,
+    /// From round trips between its hosts.
+    Measured,
     /// From this `topology.conf`.
     File(PathBuf),
+}
+
+impl TopologySource {
+    /// The words for all but a file.
+    pub(crate) const WORDS: [&str; 3] = ["auto", "none", "measured"];
 }
 
 impl FromStr for TopologySource {
@@ -54,6 +61,7 @@ impl FromStr for TopologySource {
         Ok(match text {
             "auto" => Self::Auto,
             "none" => Self::None,
+            "measured" => Self::Measured,
             path => Self::File(path.into()),
         })
     }
@@ -64,6 +72,7 @@ impl fmt::Display for TopologySource {
         match self {
             Self::Auto => f.write_str("auto"),
             Self::None => f.write_str("none"),
+            Self::Measured => f.write_str("measured"),
             Self::File(path) => path.display().fmt(f),
         }
     }
@@ -333,6 +342,16 @@ mod tests {
         SwitchName=s3 Nodes=n[04-05] # far\n\
         SwitchName=g1 Switches=s[1-2]\n\
         SwitchName=top Switches=g1,s3";
+
+    #[test]
+    fn from_str__takes_each_word_and_files_of_other_names() {
+        let read = |text: &str| text.parse::<TopologySource>().unwrap_or_default();
+        for word in TopologySource::WORDS {
+            assert!(!matches!(read(word), TopologySource::File(_)), "{word}");
+            assert_eq!(read(word).to_string(), word);
+        }
+        assert_eq!(read("./measured"), TopologySource::File("./measured".into()));
+    }
 
     #[test]
     fn path__is_from_the_top_to_the_leaf() {
