@@ -143,6 +143,13 @@ impl Arena {
         Self { lent: RwLock::default(), pool }
     }
 
+    /// Gives the memory that no loan has back to the system.
+    pub(crate) fn release_free(&self) {
+        // Dropped without the lock.
+        let surplus = self.pool.state().take_surplus(0);
+        drop(surplus);
+    }
+
     /// Copies `bytes` into a loan; `None` when no process has that much memory.
     pub(crate) fn fill(&self, bytes: &[u8]) -> Option<Loan> {
         let mut pages = self.pool.take(bytes.len())?;

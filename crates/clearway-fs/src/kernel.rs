@@ -14,6 +14,7 @@
 mod listing;
 mod remote;
 mod session;
+mod waits;
 
 pub(crate) use session::{KernelSession, KernelUnmounter};
 use std::ffi::OsStr;
@@ -37,9 +38,10 @@ use fuser::{
 use crate::bytes::SeekTarget;
 use crate::classes::CLASS_XATTR;
 use crate::control::CONTROL_XATTR;
-use crate::engine::{Answer, ChangeSource, Engine, Held};
+use crate::engine::{Answer, ChangeSource, Core, Engine, Held};
 use crate::handles::{ListedEntry, OpenUsage};
 use crate::names::{Attributes, Caller, Maker, NamePlace, NodeType, RenameMode};
+use waits::Waits;
 
 /// How long the kernel may believe names and attributes: it hears of every change itself.
 const TTL: Duration = Duration::from_secs(60);
@@ -65,6 +67,7 @@ struct KernelAdaptor {
     engine: Arc<Engine>,
     /// What the mount point answers for [`CONTROL_XATTR`].
     control: PathBuf,
+    waits: Arc<Waits>,
 }
 
 fn error(errno: rustix::io::Errno) -> Errno {
@@ -127,11 +130,16 @@ const fn inode(ino: INodeNo) -> InodeId {
     InodeId(ino.0)
 }
 
-fn entry(reply: ReplyEntry) -> Answer<Attributes> {
+/// Answers with an entry that the kernel may believe for `ttl`.
+fn entry_for(ttl: Duration, reply: ReplyEntry) -> Answer<Attributes> {
     Box::new(move |made| match made {
-        Ok(made) => reply.entry(&TTL, &reply_of(&made), GENERATION),
+        Ok(made) => reply.entry(&ttl, &reply_of(&made), GENERATION),
         Err(why) => reply.error(error(why)),
     })
+}
+
+fn entry(reply: ReplyEntry) -> Answer<Attributes> {
+    entry_for(TTL, reply)
 }
 
 fn empty(reply: ReplyEmpty) -> Answer<()> {
@@ -141,9 +149,22 @@ fn empty(reply: ReplyEmpty) -> Answer<()> {
     })
 }
 
-fn attributes(reply: ReplyAttr) -> Answer<Attributes> {
+/// Answers with attributes that the kernel may believe for `ttl`.
+fn attributes_for(ttl: Duration, reply: ReplyAttr) -> Answer<Attributes> {
     Box::new(move |found| match found {
-        Ok(found) => reply.attr(&TTL, &reply_of(&found)),
+        Ok(found) => reply.attr(&ttl, &reply_of(&found)),
+        Err(why) => reply.error(error(why)),
+    })
+}
+
+fn attributes(reply: ReplyAttr) -> Answer<Attributes> {
+    attributes_for(TTL, reply)
+}
+
+/// Answers a write of `length` bytes.
+fn written(length: u32, reply: ReplyWrite) -> Answer<()> {
+    Box::new(move |done| match done {
+        Ok(()) => reply.written(length),
         Err(why) => reply.error(error(why)),
     })
 }
@@ -156,10 +177,6 @@ fn xattr(reply: ReplyXattr, size: u32, value: Result<&[u8], rustix::io::Errno>) 
         Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
         Ok(value) => reply.data(value),
     }
-}
-
-fn source(request: &Request) -> ChangeSource {
-    ChangeSource::User(request.uid())
 }
 
 fn maker(request: &Request, mode: u32) -> Maker {
@@ -179,13 +196,32 @@ fn node_of(mode: u32, device: u32) -> Option<NodeKind> {
 }
 
 impl KernelAdaptor {
-    fn new(engine: Arc<Engine>, control: &Path) -> Self {
-        Self { engine, control: control.to_owned() }
+    fn new(engine: Arc<Engine>, control: &Path, waits: Arc<Waits>) -> Self {
+        Self { engine, control: control.to_owned(), waits }
+    }
+
+    /// Makes a change for a request.
+    fn change<T: Send + 'static>(
+        &self,
+        request: &Request,
+        answer: Answer<T>,
+        mut attempt: impl FnMut(&mut Core) -> Result<T, Held> + Send + 'static,
+    ) {
+        let held = Waits::hold(answer);
+        let (given, tried) = (Arc::clone(&held), Arc::clone(&held));
+        let answer = Box::new(move |outcome| {
+            given.answer(outcome);
+        });
+        self.engine.change(ChangeSource::User(request.uid()), answer, move |core| {
+            tried.attempt(|| attempt(core))
+        });
+        self.waits.watch(request.pid(), &held);
     }
 
     /// Makes an entry.
     fn make(
         &self,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         node: NodeKind,
@@ -194,9 +230,7 @@ impl KernelAdaptor {
     ) {
         match NamePlace::new(inode(parent), name.as_bytes()) {
             Ok(place) => {
-                let source = ChangeSource::User(maker.uid);
-                self.engine
-                    .change(source, answer, move |core| core.make(&place, node.clone(), maker));
+                self.change(request, answer, move |core| core.make(&place, node.clone(), maker));
             }
             Err(why) => answer(Err(why)),
         }
@@ -289,7 +323,7 @@ impl Filesystem for KernelAdaptor {
         reply: ReplyAttr,
     ) {
         let caller = Caller { uid: req.uid(), gid: req.gid(), process: req.pid() };
-        self.engine.change(source(req), attributes(reply), move |core| {
+        self.change(req, attributes(reply), move |core| {
             let now = core.now();
             let set = AttributeSet {
                 mode: mode.map(|mode| mode & 0o7777),
@@ -324,7 +358,7 @@ impl Filesystem for KernelAdaptor {
         reply: ReplyEntry,
     ) {
         match node_of(mode, rdev) {
-            Some(node) => self.make(parent, name, node, maker(req, mode), entry(reply)),
+            Some(node) => self.make(req, parent, name, node, maker(req, mode), entry(reply)),
             None => reply.error(Errno::EINVAL),
         }
     }
@@ -338,23 +372,19 @@ impl Filesystem for KernelAdaptor {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        self.make(parent, name, NodeKind::Directory, maker(req, mode), entry(reply));
+        self.make(req, parent, name, NodeKind::Directory, maker(req, mode), entry(reply));
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         match NamePlace::new(inode(parent), name.as_bytes()) {
-            Ok(place) => {
-                self.engine.change(source(req), empty(reply), move |core| core.unlink(&place))
-            }
+            Ok(place) => self.change(req, empty(reply), move |core| core.unlink(&place)),
             Err(why) => reply.error(error(why)),
         }
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         match NamePlace::new(inode(parent), name.as_bytes()) {
-            Ok(place) => self
-                .engine
-                .change(source(req), empty(reply), move |core| core.remove_directory(&place)),
+            Ok(place) => self.change(req, empty(reply), move |core| core.remove_directory(&place)),
             Err(why) => reply.error(error(why)),
         }
     }
@@ -368,7 +398,7 @@ impl Filesystem for KernelAdaptor {
         reply: ReplyEntry,
     ) {
         let node = NodeKind::Symlink(target.as_os_str().as_bytes().into());
-        self.make(parent, link_name, node, maker(req, 0o777), entry(reply));
+        self.make(req, parent, link_name, node, maker(req, 0o777), entry(reply));
     }
 
     fn rename(
@@ -392,8 +422,7 @@ impl Filesystem for KernelAdaptor {
         let to = NamePlace::new(inode(newparent), newname.as_bytes());
         match from.and_then(|from| Ok((from, to?))) {
             Ok((from, to)) => {
-                self.engine
-                    .change(source(req), empty(reply), move |core| core.rename(&from, &to, mode));
+                self.change(req, empty(reply), move |core| core.rename(&from, &to, mode));
             }
             Err(why) => reply.error(error(why)),
         }
@@ -408,9 +437,7 @@ impl Filesystem for KernelAdaptor {
         reply: ReplyEntry,
     ) {
         match NamePlace::new(inode(newparent), newname.as_bytes()) {
-            Ok(place) => self
-                .engine
-                .change(source(req), entry(reply), move |core| core.link(inode(ino), &place)),
+            Ok(place) => self.change(req, entry(reply), move |core| core.link(inode(ino), &place)),
             Err(why) => reply.error(error(why)),
         }
     }
@@ -463,11 +490,7 @@ impl Filesystem for KernelAdaptor {
         let Some(loan) = self.engine.arena.fill(data) else { return reply.error(Errno::ENOMEM) };
         let (loan, digest) = (Arc::new(loan), xxh3(data));
         let caller = Caller { uid: req.uid(), gid: req.gid(), process: req.pid() };
-        let answer: Answer<()> = Box::new(move |done| match done {
-            Ok(()) => reply.written(length),
-            Err(why) => reply.error(error(why)),
-        });
-        self.engine.change(source(req), answer, move |core| {
+        self.change(req, written(length, reply), move |core| {
             if core.handles.has_failed(fh.0) {
                 return Err(Held::Errno(rustix::io::Errno::IO));
             }
@@ -606,7 +629,8 @@ impl Filesystem for KernelAdaptor {
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let (space, inodes) = self.engine.look(|core| (core.space(), core.tree().count() as u64));
+        let (space, inodes) =
+            self.engine.look(|core| (core.space(), core.tree().inode_usage().total()));
         let (total, free) = (space.total.0, space.free.0);
         let blocks = |bytes: u64| bytes / u64::from(BLOCK);
         let most = self.engine.inodes_max;
@@ -629,7 +653,7 @@ impl Filesystem for KernelAdaptor {
         }
         let Ok(name) = EntryName::new(name.as_bytes()) else { return reply.error(Errno::ERANGE) };
         let value: Box<[u8]> = value.into();
-        self.engine.change(source(req), empty(reply), move |core| {
+        self.change(req, empty(reply), move |core| {
             core.set_xattr_by(inode(ino), name.clone(), &value, flags)
         });
         self.engine.wait(|_| ());
@@ -665,9 +689,7 @@ impl Filesystem for KernelAdaptor {
 
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let Ok(name) = EntryName::new(name.as_bytes()) else { return reply.error(Errno::ENODATA) };
-        self.engine.change(source(req), empty(reply), move |core| {
-            core.unset_xattr(inode(ino), name.clone())
-        });
+        self.change(req, empty(reply), move |core| core.unset_xattr(inode(ino), name.clone()));
     }
 
     fn create(
@@ -692,7 +714,7 @@ impl Filesystem for KernelAdaptor {
             }
             Err(why) => reply.error(error(why)),
         });
-        self.engine.change(source(req), answer, move |core| {
+        self.change(req, answer, move |core| {
             let made = core.make(&place, NodeKind::File, maker)?;
             Ok((made, core.open_file(made.inode, OpenUsage::from_flags(flags))))
         });
@@ -713,8 +735,7 @@ impl Filesystem for KernelAdaptor {
             KEEP_SIZE => 0,
             _ => return reply.error(Errno::EOPNOTSUPP),
         };
-        self.engine
-            .change(source(req), empty(reply), move |core| core.allocate(inode(ino), end, length));
+        self.change(req, empty(reply), move |core| core.allocate(inode(ino), end, length));
     }
 
     fn lseek(

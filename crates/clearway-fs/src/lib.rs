@@ -27,6 +27,7 @@ pub mod inspect;
 mod kernel;
 pub mod log_directory;
 pub mod mount;
+pub mod mount_table;
 mod names;
 pub mod network;
 mod server;

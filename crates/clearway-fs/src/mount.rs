@@ -16,7 +16,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -49,6 +50,9 @@ const LEFT_MAX: u32 = 8;
 /// How often it is tried to unmount what is busy, and how long after each other.
 const BUSY_LOOKS: u32 = 100;
 const BUSY_LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How long calls go on waiting after a signal asked the mount to end.
+const WAITS_GRACE: Duration = Duration::from_secs(5);
 
 /// What to mount, and how.
 #[derive(Clone, Debug)]
@@ -122,7 +126,31 @@ impl Unmounter {
     /// # Errors
     /// The system's; the mount stays.
     pub fn unmount(&self) -> io::Result<()> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).unmount()
+        self.lock().unmount()
+    }
+
+    /// Unmounts because a signal asks for it. Where calls of programs wait for the log or a server,
+    /// they have [`WAITS_GRACE`]; then they get errors, so that their programs can end, and
+    /// `is_cut_short` is set.
+    ///
+    /// # Errors
+    /// The system's; the mount stays, and calls wait again.
+    pub fn unmount_for_signal(&self, is_cut_short: &AtomicBool) -> io::Result<()> {
+        let mut unmounter = self.lock();
+        match unmounter.unmount() {
+            Err(why) if why.kind() == io::ErrorKind::ResourceBusy && unmounter.has_waits() => {}
+            outcome => return outcome,
+        }
+        thread::sleep(WAITS_GRACE);
+        // Before the unmount, behind which the mount ends.
+        is_cut_short.store(true, Ordering::SeqCst);
+        let outcome = unmounter.unmount_impatiently();
+        is_cut_short.store(outcome.is_ok(), Ordering::SeqCst);
+        outcome
+    }
+
+    fn lock(&self) -> MutexGuard<'_, KernelUnmounter> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -245,6 +245,8 @@ impl Core {
     /// Gives a file another name.
     pub(crate) fn link(&mut self, inode: InodeId, place: &NamePlace) -> Result<Attributes, Held> {
         place.check_new()?;
+        let uid = self.tree().inode(inode).ok_or(Errno::NOENT)?.uid;
+        self.check_inode_share(uid)?;
         let change = TreeChange::Link { inode, parent: place.parent, name: place.name.clone() };
         match self.append(change, &[inode, place.parent]) {
             Err(Held::Errno(Errno::ISDIR)) => Err(Held::Errno(Errno::PERM)),

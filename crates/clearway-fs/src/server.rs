@@ -279,7 +279,7 @@ impl ServerShared {
                 segments_free: space.segments_free,
                 segments_retired: space.segments_retired,
                 snapshot_failed: space.snapshot_failed.map(|fault| fault.to_string()),
-                inodes: core.tree().count() as u64,
+                inodes: core.tree().inode_usage().total(),
                 inodes_max: self.engine.inodes_max,
                 unlogged_bytes,
                 cached_bytes,

@@ -433,7 +433,7 @@ impl Core {
         Err(if waits { Held::Lacks(Shortage::Share) } else { Held::Errno(Errno::DQUOT) })
     }
 
-    /// Checks that a user may make one more inode.
+    /// Checks that a user may have one more inode, or name of one.
     pub(crate) fn check_inode_share(&mut self, uid: u32) -> Result<(), Held> {
         let is_shared = self.shares.is_some();
         let tree = self.tree();

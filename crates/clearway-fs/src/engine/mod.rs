@@ -371,6 +371,11 @@ impl Engine {
         self.over.notify_all();
     }
 
+    /// Has the thread of the log look at changes that wait.
+    pub(crate) fn wake(&self) {
+        self.signal.raise();
+    }
+
     /// Makes everything durable, and ends the thread of the log. Waits for both; a log that is stopped
     /// ends at once.
     pub(crate) fn close(&self) {

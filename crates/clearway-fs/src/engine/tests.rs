@@ -256,6 +256,36 @@ fn make__a_user_who_takes_all_inodes_leaves_some_for_another() {
 }
 
 #[test]
+fn link__names_of_a_file_count_as_inodes_do() {
+    for shares in [None, Some(LogShares::default())] {
+        let directory = TestDirectory::new();
+        let trial = Trial::open(directory.path());
+        trial.engine.look(|core| core.shares = shares);
+        let make = |name: String| {
+            let place = place(InodeId::ROOT, &name);
+            trial.change(move |core| core.make(&place, NodeKind::File, Maker { uid: 1, ..MAKER }))
+        };
+        let file = make("file".to_owned()).expect("made").inode;
+        let link = |number: u32| {
+            let place = place(InodeId::ROOT, &format!("name-{number}"));
+            trial.change(move |core| core.link(file, &place))
+        };
+        let refused = (0..).find_map(|number| Some((number, link(number).err()?)));
+        let (names, why) = refused.expect("refused");
+        let expected = match shares {
+            // The root directory, and the file with its first name.
+            None => (SIZES.inodes - 2, Errno::NOSPC),
+            Some(_) => (SIZES.inodes * 7 / 8 - 2, Errno::DQUOT),
+        };
+        assert_eq!((names, why), expected);
+        assert_eq!(make("other".to_owned()).err(), Some(why), "they are one bound");
+        let gone = place(InodeId::ROOT, "name-0");
+        trial.change(move |core| core.unlink(&gone)).expect("removed");
+        link(names).expect("there is room for a name again");
+    }
+}
+
+#[test]
 fn forget__an_unlinked_file_goes_when_the_kernel_lets_go_of_it() {
     let directory = TestDirectory::new();
     let trial = Trial::open(directory.path());

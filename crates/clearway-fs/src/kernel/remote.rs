@@ -19,11 +19,12 @@ use fuser::{
 };
 
 use super::listing::{RemoteEntry, RemoteListings};
+use super::waits::Waits;
 use super::{BLOCK, GENERATION, error, kind_of, maker, node_of, reply_of, wall_of};
 use crate::bytes::SeekTarget;
 use crate::classes::CLASS_XATTR;
 use crate::control::CONTROL_XATTR;
-use crate::engine::wall_now;
+use crate::engine::{Answer, wall_now};
 use crate::handles::OpenUsage;
 use crate::names::Attributes;
 use crate::network::{
@@ -41,6 +42,7 @@ pub(super) struct RemoteAdaptor {
     /// What the mount point answers for [`CONTROL_XATTR`].
     control: PathBuf,
     listings: Arc<RemoteListings>,
+    waits: Arc<Waits>,
 }
 
 fn done(found: TreeResponse) -> Result<(), rustix::io::Errno> {
@@ -62,29 +64,8 @@ fn bytes_in(found: TreeResponse) -> Result<Vec<u8>, rustix::io::Errno> {
     }
 }
 
-fn empty(reply: ReplyEmpty) -> TreeAnswer {
-    Box::new(move |_, found| match done(found) {
-        Ok(()) => reply.ok(),
-        Err(why) => reply.error(error(why)),
-    })
-}
-
-fn entry(reply: ReplyEntry) -> TreeAnswer {
-    Box::new(move |tree, found| match attributes_in(found) {
-        Ok(found) => reply.entry(&TTL, &reply_of(&tree.shown(found)), GENERATION),
-        Err(why) => reply.error(error(why)),
-    })
-}
-
-fn attributes(reply: ReplyAttr) -> TreeAnswer {
-    Box::new(move |tree, found| match attributes_in(found) {
-        Ok(found) => reply.attr(&TTL, &reply_of(&tree.shown(found))),
-        Err(why) => reply.error(error(why)),
-    })
-}
-
 /// Answers with the attributes of the mounted directory of several servers.
-fn shared_attributes(reply: ReplyAttr) -> AllAnswer {
+fn shared_attributes(answer: Answer<Attributes>) -> AllAnswer {
     Box::new(move |found| {
         let found = found.and_then(|found| {
             let shown = found
@@ -92,16 +73,37 @@ fn shared_attributes(reply: ReplyAttr) -> AllAnswer {
                 .map(|(tree, response)| attributes_in(Ok(response)).map(|found| tree.shown(found)));
             shown.reduce(|all, one| Ok(all?.joined(&one?))).unwrap_or(Err(rustix::io::Errno::IO))
         });
-        match found {
-            Ok(found) => reply.attr(&TTL, &reply_of(&found)),
-            Err(why) => reply.error(error(why)),
-        }
+        answer(found);
     })
 }
 
 impl RemoteAdaptor {
-    pub(super) fn new(trees: ServedTrees, control: &Path) -> Self {
-        Self { trees, control: control.to_owned(), listings: Arc::default() }
+    pub(super) fn new(trees: ServedTrees, control: &Path, waits: Arc<Waits>) -> Self {
+        Self { trees, control: control.to_owned(), listings: Arc::default(), waits }
+    }
+
+    /// Holds the answer of a request, which may be given before the server's.
+    fn hold<T: Send + 'static>(&self, request: &Request, answer: Answer<T>) -> Answer<T> {
+        let held = Waits::hold(answer);
+        self.waits.watch(request.pid(), &held);
+        Box::new(move |outcome| {
+            held.answer(outcome);
+        })
+    }
+
+    fn empty(&self, request: &Request, reply: ReplyEmpty) -> TreeAnswer {
+        let answer = self.hold(request, super::empty(reply));
+        Box::new(move |_, found| answer(done(found)))
+    }
+
+    fn entry(&self, request: &Request, reply: ReplyEntry) -> TreeAnswer {
+        let answer = self.hold(request, super::entry_for(TTL, reply));
+        Box::new(move |tree, found| answer(attributes_in(found).map(|found| tree.shown(found))))
+    }
+
+    fn attributes(&self, request: &Request, reply: ReplyAttr) -> TreeAnswer {
+        let answer = self.hold(request, super::attributes_for(TTL, reply));
+        Box::new(move |tree, found| answer(attributes_in(found).map(|found| tree.shown(found))))
     }
 
     /// Makes a request about an inode.
@@ -147,11 +149,8 @@ impl RemoteAdaptor {
         move |tree| RequestPlace::new(if is_root { tree.root } else { inode }, &name)
     }
 
-    fn sync(&self, ino: INodeNo, reply: ReplyEmpty) {
-        let answer = Box::new(move |done: Result<(), rustix::io::Errno>| match done {
-            Ok(()) => reply.ok(),
-            Err(why) => reply.error(error(why)),
-        });
+    fn sync(&self, request: &Request, ino: INodeNo, reply: ReplyEmpty) {
+        let answer = self.hold(request, super::empty(reply));
         let (tree, inode) = self.trees.locate(ino.0);
         tree.files.sync(inode, answer);
     }
@@ -174,18 +173,16 @@ impl Filesystem for RemoteAdaptor {
         Ok(())
     }
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.request_name(parent, name, FileRequest::Lookup, entry(reply));
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.request_name(parent, name, FileRequest::Lookup, self.entry(req, reply));
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         if ino == INodeNo::ROOT {
-            return self.trees.root_attributes(Box::new(move |found| match found {
-                Ok(found) => reply.attr(&TTL, &reply_of(&found)),
-                Err(why) => reply.error(error(why)),
-            }));
+            let answer = self.hold(req, super::attributes_for(TTL, reply));
+            return self.trees.root_attributes(answer);
         }
-        self.request(ino, |inode| FileRequest::Attributes { inode }, attributes(reply));
+        self.request(ino, |inode| FileRequest::Attributes { inode }, self.attributes(req, reply));
     }
 
     fn setattr(
@@ -211,10 +208,11 @@ impl Filesystem for RemoteAdaptor {
             RequestedAttributes { mode, uid, gid, size, atime, mtime, caller: request_caller(req) };
         if self.trees.is_shared(ino.0) {
             let request = move |tree: &ServedTree| FileRequest::Set { inode: tree.root.0, set };
-            return self.trees.request_all(request, shared_attributes(reply));
+            let answer = self.hold(req, super::attributes_for(TTL, reply));
+            return self.trees.request_all(request, shared_attributes(answer));
         }
         let (tree, inode) = self.trees.locate(ino.0);
-        let (kept, answer) = (Arc::clone(tree), attributes(reply));
+        let (kept, answer) = (Arc::clone(tree), self.attributes(req, reply));
         // Bytes and times that are on their way must not come behind this.
         tree.files.after_writes(inode, move |_| {
             kept.request(&FileRequest::Set { inode: inode.0, set }, answer);
@@ -242,7 +240,7 @@ impl Filesystem for RemoteAdaptor {
         let Some(node) = node_of(mode, rdev) else { return reply.error(Errno::EINVAL) };
         let (node, maker) = (RequestNode::from_kind(&node), maker(req, mode));
         let request = |place| FileRequest::Make { place, node, maker };
-        self.request_new(parent, name, request, entry(reply));
+        self.request_new(parent, name, request, self.entry(req, reply));
     }
 
     fn mkdir(
@@ -256,15 +254,15 @@ impl Filesystem for RemoteAdaptor {
     ) {
         let (node, maker) = (RequestNode::Directory, maker(req, mode));
         let request = |place| FileRequest::Make { place, node, maker };
-        self.request_new(parent, name, request, entry(reply));
+        self.request_new(parent, name, request, self.entry(req, reply));
     }
 
-    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.request_name(parent, name, FileRequest::Unlink, empty(reply));
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.request_name(parent, name, FileRequest::Unlink, self.empty(req, reply));
     }
 
-    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.request_name(parent, name, FileRequest::RemoveDirectory, empty(reply));
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.request_name(parent, name, FileRequest::RemoveDirectory, self.empty(req, reply));
     }
 
     fn symlink(
@@ -278,12 +276,12 @@ impl Filesystem for RemoteAdaptor {
         let node = RequestNode::Symlink(target.as_os_str().as_bytes().to_vec());
         let maker = maker(req, 0o777);
         let request = |place| FileRequest::Make { place, node, maker };
-        self.request_new(parent, link_name, request, entry(reply));
+        self.request_new(parent, link_name, request, self.entry(req, reply));
     }
 
     fn rename(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -304,12 +302,12 @@ impl Filesystem for RemoteAdaptor {
             to: (newparent.0, newname.as_bytes().to_vec()),
             keeps_other,
         };
-        rename.begin(empty(reply));
+        rename.begin(self.empty(req, reply));
     }
 
     fn link(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         newparent: INodeNo,
         newname: &OsStr,
@@ -318,6 +316,7 @@ impl Filesystem for RemoteAdaptor {
         let (tree, inode) = self.trees.locate(ino.0);
         let (kept, place) = (Arc::clone(tree), self.place(newparent, newname)(tree));
         let to = (newparent.0, newname.as_bytes().to_vec());
+        let answer = self.entry(req, reply);
         check_free(
             &self.trees,
             tree,
@@ -325,10 +324,10 @@ impl Filesystem for RemoteAdaptor {
             Box::new(move |outcome| match outcome {
                 // A name is not replaced by a link, wherever it is.
                 Err(rustix::io::Errno::XDEV) if newparent == INodeNo::ROOT => {
-                    reply.error(Errno::EEXIST)
+                    answer(&kept, Err(rustix::io::Errno::EXIST))
                 }
-                Err(why) => reply.error(error(why)),
-                Ok(()) => kept.request(&FileRequest::Link { inode: inode.0, place }, entry(reply)),
+                Err(why) => answer(&kept, Err(why)),
+                Ok(()) => kept.request(&FileRequest::Link { inode: inode.0, place }, answer),
             }),
         );
     }
@@ -392,23 +391,26 @@ impl Filesystem for RemoteAdaptor {
         }
         let drops_set_id =
             write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID).then(|| request_caller(req));
-        let answer = Box::new(move |done: Result<(), rustix::io::Errno>| match done {
-            Ok(()) => reply.written(length),
-            Err(why) => reply.error(error(why)),
+        // The bytes of a write that waits are in memory, and go on to the server.
+        let held = Waits::hold_with(super::written(length, reply), |_| Ok(()));
+        let given = Arc::clone(&held);
+        let answer = Box::new(move |outcome| {
+            given.answer(outcome);
         });
         let (tree, inode) = self.trees.locate(ino.0);
         tree.files.write(inode, offset, data, drops_set_id, answer);
+        self.waits.watch(req.pid(), &held);
     }
 
     fn flush(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        self.sync(ino, reply);
+        self.sync(req, ino, reply);
     }
 
     fn release(
@@ -428,13 +430,13 @@ impl Filesystem for RemoteAdaptor {
 
     fn fsync(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        self.sync(ino, reply);
+        self.sync(req, ino, reply);
     }
 
     fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -529,7 +531,7 @@ impl Filesystem for RemoteAdaptor {
 
     fn setxattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -541,7 +543,7 @@ impl Filesystem for RemoteAdaptor {
             return reply.error(Errno::EOPNOTSUPP);
         }
         let (name, value) = (name.as_bytes().to_vec(), value.to_vec());
-        self.change_attribute(ino, reply, name, move |inode, name| {
+        self.change_attribute(req, ino, reply, name, move |inode, name| {
             let value = value.clone();
             FileRequest::SetXattr { inode, name, value, flags }
         });
@@ -562,8 +564,8 @@ impl Filesystem for RemoteAdaptor {
         self.request(ino, |inode| FileRequest::ListXattr { inode }, xattr(reply, size));
     }
 
-    fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.change_attribute(ino, reply, name.as_bytes().to_vec(), |inode, name| {
+    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.change_attribute(req, ino, reply, name.as_bytes().to_vec(), |inode, name| {
             FileRequest::RemoveXattr { inode, name }
         });
     }
@@ -581,20 +583,30 @@ impl Filesystem for RemoteAdaptor {
         let usage = OpenUsage::from_flags(flags);
         let is_exclusive = flags & rustix::fs::OFlags::EXCL.bits() as i32 != 0;
         let maker = maker(req, mode);
+        let created: Answer<Attributes> = Box::new(move |made| match made {
+            Ok(made) => {
+                let keep = FopenFlags::FOPEN_KEEP_CACHE;
+                reply.created(&TTL, &reply_of(&made), GENERATION, handle_of(usage), keep);
+            }
+            // Another mount made it meanwhile: the kernel looks again, and opens it.
+            Err(rustix::io::Errno::EXIST) if !is_exclusive => reply.error(Errno::ESTALE),
+            Err(why) => reply.error(error(why)),
+        });
+        let held = Waits::hold(created);
+        self.waits.watch(req.pid(), &held);
         let answer: TreeAnswer = Box::new(move |tree, found| {
             let (made, opening) = match found {
                 Ok(FileResponse::Created(made, opening)) => (Attributes::from(made), opening),
-                Ok(_) => return reply.error(Errno::EIO),
-                // Another mount made it meanwhile: the kernel looks again, and opens it.
-                Err(rustix::io::Errno::EXIST) if !is_exclusive => {
-                    return reply.error(error(rustix::io::Errno::STALE));
+                other => {
+                    held.answer(Err(other.err().unwrap_or(rustix::io::Errno::IO)));
+                    return;
                 }
-                Err(why) => return reply.error(error(why)),
             };
             tree.files.opened(made.inode, usage, opening, FileAge::New);
-            let made = Attributes { inode: tree.number(made.inode), ..made };
-            let keep = FopenFlags::FOPEN_KEEP_CACHE;
-            reply.created(&TTL, &reply_of(&made), GENERATION, handle_of(usage), keep);
+            if !held.answer(Ok(Attributes { inode: tree.number(made.inode), ..made })) {
+                // Nobody closes it.
+                tree.files.close(made.inode, usage);
+            }
         });
         let request = |place| FileRequest::Create { place, maker, usage };
         self.request_new(parent, name, request, answer);
@@ -602,7 +614,7 @@ impl Filesystem for RemoteAdaptor {
 
     fn fallocate(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -616,7 +628,7 @@ impl Filesystem for RemoteAdaptor {
             _ => return reply.error(Errno::EOPNOTSUPP),
         };
         let (tree, inode) = self.trees.locate(ino.0);
-        let (kept, answer) = (Arc::clone(tree), empty(reply));
+        let (kept, answer) = (Arc::clone(tree), self.empty(req, reply));
         tree.files.after_writes(inode, move |_| {
             kept.request(&FileRequest::Allocate { inode: inode.0, end, length }, answer);
         });
@@ -654,20 +666,20 @@ impl RemoteAdaptor {
     /// Changes an attribute; one of Clearway's may change the class of open files.
     fn change_attribute(
         &self,
+        req: &Request,
         ino: INodeNo,
         reply: ReplyEmpty,
         name: Vec<u8>,
         request: impl Fn(u64, Vec<u8>) -> FileRequest + Send + Sync + 'static,
     ) {
         let is_class = name.starts_with(b"user.clearway.") || name == CLASS_XATTR.as_bytes();
-        let all: AllAnswer = Box::new(move |changed| match changed {
-            Ok(changed) => {
+        let answer = self.hold(req, super::empty(reply));
+        let all: AllAnswer = Box::new(move |changed| {
+            answer(changed.map(|changed| {
                 if is_class {
                     changed.iter().for_each(|(tree, _)| tree.files.refresh_classes());
                 }
-                reply.ok();
-            }
-            Err(why) => reply.error(error(why)),
+            }));
         });
         if self.trees.is_shared(ino.0) {
             return self.trees.request_all(move |tree| request(tree.root.0, name.clone()), all);

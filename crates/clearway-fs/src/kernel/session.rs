@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use fuser::{Config, InitFlags, KernelConfig, MountOption, Session, SessionACL, SessionUnmounter};
 
+use rustix::io::Errno;
+
 use super::KernelAdaptor;
 use super::remote::RemoteAdaptor;
+use super::waits::Waits;
 use crate::engine::Engine;
 use crate::mount::absolute;
 use crate::network::ServedTrees;
@@ -61,6 +64,7 @@ fn session_config(source: &str) -> Config {
 pub(crate) struct KernelSession {
     kind: MountedKind,
     directory: PathBuf,
+    waits: Arc<Waits>,
 }
 
 enum MountedKind {
@@ -74,6 +78,7 @@ pub(crate) struct KernelUnmounter {
     directory: PathBuf,
     /// The session gave up.
     was_busy: bool,
+    waits: Arc<Waits>,
 }
 
 impl KernelUnmounter {
@@ -91,6 +96,24 @@ impl KernelUnmounter {
         }
         crate::mount::unmount(&self.directory)
     }
+
+    /// Unmounts while calls get an error instead of waiting.
+    ///
+    /// # Errors
+    /// The system's: the mount stays, and calls wait again.
+    pub(crate) fn unmount_impatiently(&mut self) -> io::Result<()> {
+        self.waits.refuse_all();
+        let outcome = self.unmount();
+        if outcome.is_err() {
+            self.waits.wait_again();
+        }
+        outcome
+    }
+
+    /// Returns whether a call waits.
+    pub(crate) fn has_waits(&self) -> bool {
+        self.waits.has_any()
+    }
 }
 
 impl KernelSession {
@@ -101,11 +124,15 @@ impl KernelSession {
         control: &Path,
         source: &str,
     ) -> io::Result<Self> {
-        let adaptor = KernelAdaptor::new(engine, control);
+        let woken = Arc::clone(&engine);
+        // Nothing of a call that is answered early is in the log, which has no space for it; the call
+        // is still in the queue of its source.
+        let waits = Arc::new(Waits::start(Errno::NOSPC, move || woken.wake())?);
+        let adaptor = KernelAdaptor::new(engine, control, Arc::clone(&waits));
         // Not later: nobody answers questions about the mounted directory yet.
         let directory = absolute(directory);
         let session = Session::new(adaptor, &directory, &session_config(source))?;
-        Ok(Self { kind: MountedKind::Local(session), directory })
+        Ok(Self { kind: MountedKind::Local(session), directory, waits })
     }
 
     /// Mounts the trees of servers on `directory`.
@@ -115,11 +142,13 @@ impl KernelSession {
         control: &Path,
         source: &str,
     ) -> io::Result<Self> {
-        let adaptor = RemoteAdaptor::new(trees, control);
+        // Nobody knows here how far the server is.
+        let waits = Arc::new(Waits::start(Errno::IO, || ())?);
+        let adaptor = RemoteAdaptor::new(trees, control, Arc::clone(&waits));
         // Not later: nobody answers questions about the mounted directory yet.
         let directory = absolute(directory);
         let session = Session::new(adaptor, &directory, &session_config(source))?;
-        Ok(Self { kind: MountedKind::Remote(session), directory })
+        Ok(Self { kind: MountedKind::Remote(session), directory, waits })
     }
 
     /// Returns what unmounts it.
@@ -128,7 +157,8 @@ impl KernelSession {
             MountedKind::Local(session) => session.unmount_callable(),
             MountedKind::Remote(session) => session.unmount_callable(),
         };
-        KernelUnmounter { session, directory: self.directory.clone(), was_busy: false }
+        let (directory, waits) = (self.directory.clone(), Arc::clone(&self.waits));
+        KernelUnmounter { session, directory, was_busy: false, waits }
     }
 
     /// Takes requests until it is unmounted.

@@ -74,6 +74,7 @@ impl Checks<'_> {
             FileRequest::Attributes { inode }
             | FileRequest::Target { inode }
             | FileRequest::ListXattr { inode }
+            | FileRequest::Path { inode }
             | FileRequest::Seek { inode, .. } => self.reach(InodeId(*inode)),
             FileRequest::GetXattr { inode, name } => {
                 if name.starts_with(b"trusted.") {

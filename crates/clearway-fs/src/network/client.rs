@@ -15,9 +15,11 @@
 //! I3. Answers are sent without the lock.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use clearway_proto::base::{Class, xxh3};
+use clearway_proto::base::{Bytes, Class, xxh3};
 use clearway_proto::calls::{DATA_MAX, HEADER_MAX};
 use clearway_proto::staging::{InodeId, WallNs};
 use clearway_runtime::wake_signal::WakeSignal;
@@ -41,6 +43,9 @@ pub(crate) type DoneAnswer = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 /// Something to do without the lock.
 type Action = Box<dyn FnOnce() + Send>;
 
+/// Files that are named when their bytes are lost, and how long the server may take for a name.
+const NAMED_MAX: usize = 8;
+const NAMES_WAIT: Duration = Duration::from_secs(1);
 /// Closed files whose version is known: two megabytes of memory.
 const VERSIONS_MAX: usize = 1 << 16;
 
@@ -584,6 +589,54 @@ impl RemoteFiles {
             let is_probe = call.origin == CallOrigin::Probe;
             (call.answer)(Err(if is_probe { Errno::NOTCONN } else { Errno::IO }));
         }
+    }
+
+    /// Fails everything as [`RemoteFiles::fail`] does, and reports the files that lose bytes by their
+    /// names, as far as the server answers at once.
+    pub(super) fn give_up(self: &Arc<Self>) {
+        let (lost, bytes) = {
+            let state = self.lock();
+            let dirty = state.dirty.iter().filter(|(_, file)| !file.writes.is_empty());
+            (dirty.map(|(inode, _)| *inode).collect::<Vec<_>>(), state.unanswered)
+        };
+        let named: Vec<String> = self.names(&lost);
+        self.fail();
+        if bytes > 0 {
+            let others = match lost.len() - named.len() {
+                0 => String::new(),
+                1 => " and 1 other file".to_owned(),
+                others => format!(" and {others} other files"),
+            };
+            (self.report)(&format!(
+                "the server does not have the last {} that were written to {}{others}; they are lost",
+                Bytes(bytes),
+                named.join(", ")
+            ));
+        }
+    }
+
+    /// Returns names of the first of these files.
+    fn names(&self, inodes: &[InodeId]) -> Vec<String> {
+        let (sender, names) = channel();
+        let named = inodes.iter().take(NAMED_MAX);
+        for (place, inode) in named.clone().enumerate() {
+            let sender = sender.clone();
+            let answer: RemoteAnswer = Box::new(move |found| {
+                let _ = sender.send((place, found));
+            });
+            self.probe(Class::Control, &FileRequest::Path { inode: inode.0 }, answer);
+        }
+        drop(sender);
+        let mut found: Vec<String> =
+            named.map(|inode| format!("the file with inode {}", inode.0)).collect();
+        while let Ok((place, response)) = names.recv_timeout(NAMES_WAIT) {
+            if let (Ok((FileResponse::Bytes(path), _)), Some(name)) =
+                (response, found.get_mut(place))
+            {
+                *name = String::from_utf8_lossy(&path).into_owned();
+            }
+        }
+        found
     }
 
     /// Asks the connection to end once everything is answered that the kernel asked for.

@@ -157,6 +157,7 @@ impl Engine {
             | FileRequest::Space
             | FileRequest::GetXattr { .. }
             | FileRequest::ListXattr { .. }
+            | FileRequest::Path { .. }
             | FileRequest::Seek { .. } => {
                 let inodes_max = self.inodes_max;
                 respond(responder, self.look(|core| look_up(core, &request, inodes_max)));
@@ -252,7 +253,7 @@ fn look_up(core: &mut Core, request: &FileRequest, inodes_max: u64) -> Result<Fi
         FileRequest::List { directory, after } => list(core, InodeId(*directory), after.as_deref()),
         FileRequest::Space => {
             let space = core.space();
-            let inodes = core.tree().count() as u64;
+            let inodes = core.tree().inode_usage().total();
             let (total, free) = (space.total.0, space.free.0);
             Ok(FileResponse::Space(RespondedSpace { total, free, inodes, inodes_max }))
         }
@@ -271,6 +272,9 @@ fn look_up(core: &mut Core, request: &FileRequest, inodes_max: u64) -> Result<Fi
             let node = core.tree().inode(InodeId(*inode)).ok_or(Errno::NOENT)?;
             let names = node.xattrs.keys().flat_map(|name| [name.bytes(), b"\0"].concat());
             Ok(FileResponse::Bytes(names.collect()))
+        }
+        FileRequest::Path { inode } => {
+            core.tree().path(InodeId(*inode)).map(FileResponse::Bytes).ok_or(Errno::NOENT)
         }
         FileRequest::Seek { inode, offset, wanted } => {
             core.seek(InodeId(*inode), *offset, *wanted).map(FileResponse::Offset)

@@ -205,6 +205,10 @@ pub(crate) enum FileRequest {
     },
     /// A line for the control socket.
     Control(String),
+    /// The path of an inode from the root of the tree.
+    Path {
+        inode: u64,
+    },
 }
 
 /// What an inode is.

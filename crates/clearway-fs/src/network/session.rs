@@ -39,6 +39,8 @@ use crate::server::ControlRequests;
 
 /// Bytes of pages of each size that a session keeps for responses.
 const PAGES_KEPT: usize = 4 << 20;
+/// How long a session keeps the memory that its client has used.
+const IDLE_MAX: Nanos = Nanos::from_secs(10);
 /// Files that a client may have open.
 const OPEN_MAX: usize = 1 << 20;
 
@@ -158,6 +160,9 @@ struct SessionHost {
     session: Session,
     shared: Arc<SessionShared>,
     region: RegionId,
+    frames: RegionId,
+    /// The memory of frames is to be given back.
+    are_frames_idle: bool,
     called: Vec<ReceivedParcel>,
     /// Places of responses that are on their way.
     lent: BTreeMap<u64, Vec<u64>>,
@@ -194,7 +199,8 @@ impl Session {
         let arena = Arc::new(Arena::new(PAGES_KEPT));
         let adopted = Arc::clone(&arena);
         let region = wire.adopt(adopted).map_err(missing)?;
-        let config = CallConfig::new(frames, window, wire.capabilities());
+        let mut config = CallConfig::new(frames, window, wire.capabilities());
+        config.idle_max = Some(IDLE_MAX);
         let mut driver = Driver::boot(CallServer::new(SERVER_RANK, 2, &config), wire.now(), 0);
         let signal = WakeSignal::new().map_err(FsError::system("make an event counter"))?;
         let shared = Arc::new(SessionShared { due: Mutex::default(), signal, arena });
@@ -202,6 +208,8 @@ impl Session {
             session: self,
             shared: Arc::clone(&shared),
             region,
+            frames,
+            are_frames_idle: false,
             called: Vec::new(),
             lent: BTreeMap::new(),
             echoes: Vec::new(),
@@ -322,6 +330,7 @@ impl EngineHost<CallServer> for SessionHost {
             ServerCallEvent::Echoed { sent_at, latency, .. } => {
                 self.echoes.push((sent_at, latency))
             }
+            ServerCallEvent::FramesIdle => self.are_frames_idle = true,
             ServerCallEvent::Lost { cause, .. } => self.lost = Some(cause),
         }
     }
@@ -350,6 +359,10 @@ impl EngineHost<CallServer> for SessionHost {
         }
         if self.lost.is_some() || self.is_closed {
             return ControlFlow::Break(());
+        }
+        if std::mem::take(&mut self.are_frames_idle) && driver.engine_mut().are_frames_free() {
+            wire.clear(self.frames);
+            self.shared.arena.release_free();
         }
         let before = self.lent.len();
         self.send_due(now, driver);

@@ -161,10 +161,10 @@ impl ServedTrees {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// Fails all requests from now on, so that the mount can end; writes that the servers lack are
-    /// lost.
+    /// Fails all requests from now on, so that the mount can end; reports writes that the servers
+    /// lack, which are lost.
     pub(super) fn abandon(&self) {
-        self.all().for_each(|tree| tree.files.fail());
+        self.all().for_each(|tree| tree.files.give_up());
     }
 
     /// Returns the servers that can have a name of the directory with a number, the one where a new

@@ -117,6 +117,11 @@ impl ParcelInbox {
         ReceivedParcel { number: frame.number, class: frame.class, header, data: spans }
     }
 
+    /// Returns whether no frame is in use.
+    pub(super) fn is_empty(&self) -> bool {
+        self.whole.is_empty() && self.partial.iter().all(Option::is_none)
+    }
+
     /// Frees the frames of a parcel.
     pub(super) fn release(&mut self, number: u64) {
         if let Some(frames) = self.whole.remove(&number) {

@@ -46,7 +46,7 @@ pub use server::{CallServer, LossCause, ServerCallCommand, ServerCallEvent};
 
 use alloc::vec::Vec;
 
-use crate::base::{Bytes, Class};
+use crate::base::{Bytes, Class, Nanos};
 use crate::wire::{Capabilities, RegionId, Span};
 
 /// Bytes of a frame.
@@ -82,6 +82,8 @@ pub struct CallConfig {
     pub window: u32,
     /// Bytes of the longest piece: a power of two, at most [`FRAME`].
     pub piece_max: u32,
+    /// How long a server keeps the memory of frames that clients have used; for ever without one.
+    pub idle_max: Option<Nanos>,
 }
 
 impl CallConfig {
@@ -90,7 +92,7 @@ impl CallConfig {
         let room = wire.message_max.saturating_sub(frame::HEAD).min(wire.body_max);
         let piece_max = room.clamp(1, FRAME as usize) as u32;
         let window = window.max(WINDOW_MIN);
-        Self { frames, window, piece_max: 1 << piece_max.ilog2() }
+        Self { frames, window, piece_max: 1 << piece_max.ilog2(), idle_max: None }
     }
 }
 

@@ -84,6 +84,9 @@ pub enum ServerCallEvent {
         /// How long it and its echo took, without the time in the client.
         latency: Nanos,
     },
+    /// Nothing has used frames for [`CallConfig::idle_max`]. Their memory can be given back while
+    /// [`CallServer::are_frames_free`].
+    FramesIdle,
     /// A client cannot be reached, or it broke a rule of the protocol. Responses to it are dropped.
     Lost {
         /// The client.
@@ -122,6 +125,8 @@ pub struct CallServer {
     newest: BTreeMap<Rank, LocalNs>,
     /// When the probes left that have no echo yet.
     probes: BTreeMap<Rank, VecDeque<LocalNs>>,
+    /// When frames were used last; none once that was reported.
+    used: Option<LocalNs>,
     outbox: ParcelOutbox,
     lost: BTreeMap<Rank, LossCause>,
     unreported: BTreeMap<Rank, LossCause>,
@@ -137,6 +142,7 @@ impl CallServer {
             inboxes: BTreeMap::new(),
             newest: BTreeMap::new(),
             probes: BTreeMap::new(),
+            used: None,
             outbox: ParcelOutbox::new(ParcelKind::Response, config),
             lost: BTreeMap::new(),
             unreported: BTreeMap::new(),
@@ -146,6 +152,17 @@ impl CallServer {
     /// Returns when the last piece of each client arrived in a class that a pace holds back.
     pub fn newest_data(&self) -> impl Iterator<Item = (Rank, LocalNs)> + '_ {
         self.newest.iter().map(|(client, at)| (*client, *at))
+    }
+
+    /// Returns whether no frame has anything in it.
+    pub fn are_frames_free(&self) -> bool {
+        self.inboxes.values().all(ParcelInbox::is_empty)
+    }
+
+    /// Returns when frames are idle, if they are free until then.
+    fn idle_at(&self) -> Option<LocalNs> {
+        let (used, idle_max) = (self.used?, self.config.idle_max?);
+        self.are_frames_free().then_some(used + idle_max)
     }
 
     fn lose(&mut self, client: Rank, cause: LossCause) {
@@ -189,6 +206,7 @@ impl CallServer {
         }
         let inbox =
             self.inboxes.entry(from).or_insert_with(|| ParcelInbox::new(&self.config, from.0));
+        self.used = self.used.max(Some(at));
         if let Some(request) = inbox.take(frame, body, out)? {
             out.notify(ServerCallEvent::Called { client: from, request });
         }
@@ -293,10 +311,14 @@ impl Engine for CallServer {
             out.operate(Operation::Abandon { peer: client });
             out.notify(ServerCallEvent::Lost { client, cause });
         }
+        if self.idle_at().is_some_and(|at| at <= now) {
+            self.used = None;
+            out.notify(ServerCallEvent::FramesIdle);
+        }
         if self.outbox.flush(now, out) { More::Yes } else { More::No }
     }
 
     fn deadline(&self) -> Option<LocalNs> {
-        None
+        self.idle_at()
     }
 }

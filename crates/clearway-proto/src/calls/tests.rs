@@ -13,23 +13,41 @@ const SERVER: Rank = Rank(0);
 
 /// A server with frames for one client.
 fn lone_server() -> CallServer {
-    let config = CallConfig { frames: RegionId(3), window: WINDOW_MIN, piece_max: FRAME };
+    server_that_keeps_frames(None)
+}
+
+/// The same, which reports frames that were idle for `idle_max`.
+fn server_that_keeps_frames(idle_max: Option<Nanos>) -> CallServer {
+    let config = CallConfig { frames: RegionId(3), window: WINDOW_MIN, piece_max: FRAME, idle_max };
     CallServer::new(SERVER, 2, &config)
 }
 
 /// Gives a piece to `server`; returns what it reports.
 fn give(server: &mut CallServer, head: &[u8], body: u32) -> Vec<ServerCallEvent> {
+    give_at(LocalNs(0), server, head, body)
+}
+
+fn give_at(now: LocalNs, server: &mut CallServer, head: &[u8], body: u32) -> Vec<ServerCallEvent> {
     let datagram = crate::wire::Datagram {
         from: Rank(1),
         path: PathId(0),
         class: None,
         congestion_marked: false,
-        at: Stamp::Taken(LocalNs(0)),
+        at: Stamp::Taken(now),
         head,
         body: Span { region: RegionId::RECEIVE, offset: 0, length: body },
     };
+    reported(server, now, Input::Arrival(Arrival::Datagram(datagram)))
+}
+
+/// Returns what a server reports of an input.
+fn reported(
+    server: &mut CallServer,
+    now: LocalNs,
+    input: Input<'_, ServerCallCommand>,
+) -> Vec<ServerCallEvent> {
     let mut out = Out::with_limit(64);
-    let _ = server.input(LocalNs(0), Input::Arrival(Arrival::Datagram(datagram)), &mut out);
+    let _ = server.input(now, input, &mut out);
     let (effects, _) = out.split();
     effects
         .filter_map(|effect| match effect {
@@ -87,8 +105,36 @@ fn violation__a_client_gets_as_many_frames_as_its_window_has() {
 }
 
 #[test]
+fn idle__frames_that_nothing_has_used_for_a_time_are_reported_once() {
+    let idle_max = Nanos(100);
+    let mut server = server_that_keeps_frames(Some(idle_max));
+    assert_eq!(server.deadline(), None, "nothing has used a frame yet");
+    // A parcel whose rest is on its way.
+    assert_eq!(give_at(LocalNs(5), &mut server, piece(1, 8, 100, 0).encode().bytes(), 8), []);
+    assert_eq!(server.deadline(), None, "a frame is in use");
+    assert!(!server.are_frames_free());
+    let whole = give_at(LocalNs(50), &mut server, piece(1, 8, 100, 8).encode().bytes(), 100);
+    assert!(matches!(whole[..], [ServerCallEvent::Called { .. }]), "{whole:?}");
+    assert_eq!(server.deadline(), None, "the application has the request");
+    let release = ServerCallCommand::Release { client: Rank(1), number: 1 };
+    assert_eq!(reported(&mut server, LocalNs(60), Input::Command(release)), []);
+    assert_eq!(server.deadline(), Some(LocalNs(150)));
+    assert_eq!(reported(&mut server, LocalNs(149), Input::Tick), []);
+    assert_eq!(reported(&mut server, LocalNs(150), Input::Tick), [ServerCallEvent::FramesIdle]);
+    assert_eq!((server.deadline(), server.are_frames_free()), (None, true));
+    assert_eq!(reported(&mut server, LocalNs(999), Input::Tick), [], "once");
+    // A client that is back uses frames again.
+    let whole = give_at(LocalNs(1000), &mut server, piece(2, 8, 0, 0).encode().bytes(), 8);
+    assert!(matches!(whole[..], [ServerCallEvent::Called { .. }]), "{whole:?}");
+    let release = ServerCallCommand::Release { client: Rank(1), number: 2 };
+    reported(&mut server, LocalNs(1000), Input::Command(release));
+    assert_eq!(server.deadline(), Some(LocalNs(1100)));
+}
+
+#[test]
 fn start__bulk_leaves_frames_to_urgent_calls() {
-    let config = CallConfig { frames: RegionId(3), window: WINDOW_MIN, piece_max: FRAME };
+    let config =
+        CallConfig { frames: RegionId(3), window: WINDOW_MIN, piece_max: FRAME, idle_max: None };
     let mut client = CallClient::new(SERVER, &config);
     let mut out = Out::with_limit(1000);
     let span = |length| Span { region: RegionId(5), offset: 0, length };
@@ -154,7 +200,8 @@ fn sent(out: &mut Out<CallEvent>) -> Vec<(Vec<u8>, u32, Option<crate::wire::Toke
 
 #[test]
 fn pace__a_client_answers_probes_at_once_and_sends_at_its_pace_after_the_pause() {
-    let config = CallConfig { frames: RegionId(3), window: WINDOW_MIN, piece_max: FRAME };
+    let config =
+        CallConfig { frames: RegionId(3), window: WINDOW_MIN, piece_max: FRAME, idle_max: None };
     let mut client = CallClient::new(SERVER, &config);
     let mut out = Out::with_limit(1000);
     let now = LocalNs(1_000_000);
@@ -197,7 +244,8 @@ fn pace__a_client_answers_probes_at_once_and_sends_at_its_pace_after_the_pause()
 
 #[test]
 fn pace__no_more_is_under_way_than_the_pace_carries_in_two_milliseconds() {
-    let config = CallConfig { frames: RegionId(3), window: WINDOW_MIN, piece_max: FRAME };
+    let config =
+        CallConfig { frames: RegionId(3), window: WINDOW_MIN, piece_max: FRAME, idle_max: None };
     let mut client = CallClient::new(SERVER, &config);
     let mut out = Out::with_limit(1000);
     let pace = ClientPace { rate: BitsPerSec::mega(40), piece: 1024 };

@@ -382,6 +382,10 @@ impl<W: Wire> Wire for ReliableWire<W> {
         }
     }
 
+    fn clear(&mut self, region: RegionId) {
+        self.below.clear(region);
+    }
+
     fn region(&self, region: RegionId) -> Option<&[u8]> {
         self.below.region(if region == RegionId::RECEIVE { self.inboxes } else { region })
     }

@@ -197,6 +197,9 @@ impl StagingLog {
     fn push(&mut self, record: &LogRecord, memory: Span) -> Result<(), TreeError> {
         let group = GroupNumber(self.end.group.0 + 1);
         let id = BodyId { group, index: self.open.bodies.len() as u16 };
+        if let LogChange::Tree(change) = &record.change {
+            self.state.tree().check_room(change)?;
+        }
         self.state.apply(record, id, &mut self.open.dropped)?;
         if let LogChange::Tree(TreeChange::Relocate { body, skip, .. }) = record.change {
             self.state.moving.insert(id, (body, skip));

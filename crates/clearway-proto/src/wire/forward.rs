@@ -76,6 +76,10 @@ macro_rules! forward_wire {
             self.$to.hold(span)
         }
 
+        fn clear(&mut self, region: $crate::wire::RegionId) {
+            self.$to.clear(region);
+        }
+
         fn digest(&self, of: $crate::wire::Span) -> Result<u32, $crate::wire::RefusalReason> {
             self.$to.digest(of)
         }

@@ -513,6 +513,10 @@ pub trait Wire {
     /// Returns the bytes of a registered region, to be filled by the application.
     fn region_mut(&mut self, region: RegionId) -> Option<&mut [u8]>;
 
+    /// Gives the memory of a registered region back to the system until it is used again; its bytes
+    /// are zero then. A wire that cannot keeps memory and bytes as they are.
+    fn clear(&mut self, _region: RegionId) {}
+
     /// Receives what is sent to `group` from now on.
     ///
     /// # Errors

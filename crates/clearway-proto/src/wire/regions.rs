@@ -123,6 +123,18 @@ impl Regions<Pages> {
         self.register(length, |length| Pages::new(length).map(|pages| (pages, ())))
             .map(|(region, ())| region)
     }
+
+    /// Gives the memory of a registered region back to the system; its bytes are zero then.
+    pub fn clear(&mut self, region: RegionId) {
+        if let Some(Region::Own(pages)) = self.regions.get_mut(usize::from(region.0)) {
+            let length = pages.as_ref().len();
+            // First the old memory: a limit may hold just one.
+            *pages = Pages::default();
+            if let Some(fresh) = Pages::new(length) {
+                *pages = fresh;
+            }
+        }
+    }
 }
 
 impl<R: AsRef<[u8]> + AsMut<[u8]>> Regions<R> {
@@ -483,6 +495,20 @@ mod tests {
         let (memory, a, _) = memory();
         let held = [span(a, 0, 4), span(a, 4, 0), span(a, 1, 4), span(RegionId::RECEIVE, 0, 0)];
         assert_eq!(held.map(|span| memory.holds(span)), [true, true, false, false]);
+    }
+
+    #[test]
+    fn clear__bytes_are_zero_then_and_other_regions_stay() {
+        let mut regions = Regions::default();
+        let one = regions.register_pages(Bytes(10_000)).expect("memory");
+        let other = regions.register_pages(Bytes(10)).expect("memory");
+        for region in [one, other] {
+            regions.region_mut(region).expect("its own").fill(7);
+        }
+        regions.clear(one);
+        regions.clear(RegionId(9));
+        assert_eq!(regions.region(&[], one), Some(&[0; 10_000][..]));
+        assert_eq!(regions.region(&[], other), Some(&[7; 10][..]));
     }
 
     #[test]

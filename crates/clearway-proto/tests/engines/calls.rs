@@ -140,7 +140,7 @@ fn run_trial(seed: u64, count: u64) {
                     to_answer.push(request.number);
                 }
                 ServerCallEvent::Free { number, .. } => free.push(number),
-                ServerCallEvent::Echoed { .. } => {}
+                ServerCallEvent::Echoed { .. } | ServerCallEvent::FramesIdle => {}
                 lost @ ServerCallEvent::Lost { .. } => panic!("{lost:?}"),
             }
         }

@@ -12,19 +12,26 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::remote::{RemoteProcess, ssh_command};
 use super::rendezvous::frame;
 
+/// How the names of directories for sockets begin.
+const PREFIX: &str = "clearway-ssh-";
+/// A temporary directory can be long: this process looks once.
+static LEFT_REMOVED: Once = Once::new();
 /// The socket's name.
 const SOCKET: &str = "s";
 /// Longest path of the socket: that of an address (unix(7), 108 bytes with its end) without the 17
@@ -39,7 +46,7 @@ pub struct SshConnection {
     /// The lock lets threads share the connection.
     master: Mutex<RemoteProcess>,
     /// Absent where nothing is shared.
-    directory: Option<PathBuf>,
+    directory: Option<SocketDirectory>,
 }
 
 impl SshConnection {
@@ -72,7 +79,7 @@ impl SshConnection {
     /// Has `ssh`, which has no host yet, use this connection.
     pub(super) fn carry(&self, ssh: &mut Command) {
         if let Some(directory) = &self.directory {
-            ssh.arg("-oControlMaster=no").arg(control_path(directory));
+            ssh.arg("-oControlMaster=no").arg(directory.option());
         }
     }
 
@@ -104,7 +111,7 @@ impl SshConnection {
 
     /// Removes the socket, when all commands have begun: this process may end without more ado.
     pub fn seal(&self) {
-        self.directory.iter().for_each(|directory| remove(directory));
+        self.directory.iter().for_each(SocketDirectory::remove);
     }
 }
 
@@ -113,7 +120,6 @@ impl Drop for SshConnection {
         // It removes its socket at its end; a connection that is stuck does not delay this process.
         let master = self.master.get_mut().unwrap_or_else(PoisonError::into_inner);
         let _ = master.end_within(END_TIMEOUT);
-        self.directory.iter().for_each(|directory| remove(directory));
     }
 }
 
@@ -121,7 +127,8 @@ impl Drop for SshConnection {
 #[derive(Debug)]
 pub(super) struct OpeningConnection {
     master: Option<RemoteProcess>,
-    directory: PathBuf,
+    /// Absent once it is given away.
+    directory: Option<SocketDirectory>,
     begun: Instant,
 }
 
@@ -132,17 +139,12 @@ impl OpeningConnection {
     /// # Errors
     /// As [`SshConnection::open`].
     pub(super) fn begin(mut ssh: Command, arguments: &[OsString], host: &str) -> io::Result<Self> {
-        let directory = new_directory()?;
-        ssh.args(["-oControlMaster=yes", "-oControlPersist=no"]).arg(control_path(&directory));
+        let directory = SocketDirectory::new()?;
+        ssh.args(["-oControlMaster=yes", "-oControlPersist=no"]).arg(directory.option());
         ssh.args(arguments).args([host, "exec cat"]).stdout(Stdio::piped()).process_group(0);
         // What it is given is a line without a secret, which comes back.
-        match RemoteProcess::start(&mut ssh, host, &[]) {
-            Ok(master) => Ok(Self { master: Some(master), directory, begun: Instant::now() }),
-            Err(error) => {
-                remove(&directory);
-                Err(error)
-            }
-        }
+        let master = RemoteProcess::start(&mut ssh, host, &[])?;
+        Ok(Self { master: Some(master), directory: Some(directory), begun: Instant::now() })
     }
 
     /// Returns whether [`finish`](Self::finish) returns at once.
@@ -160,8 +162,7 @@ impl OpeningConnection {
     pub(super) fn finish(mut self) -> Result<SshConnection, RemoteProcess> {
         let mut master = self.master.take().expect("only this takes it");
         let is_there = master.read_exact(&mut [0]).is_ok();
-        let is_shared = is_there && self.directory.join(SOCKET).exists();
-        let directory = is_shared.then(|| std::mem::take(&mut self.directory));
+        let directory = self.directory.take().filter(|it| is_there && it.has_socket());
         match is_there {
             true => Ok(SshConnection { master: Mutex::new(master), directory }),
             false => Err(master),
@@ -173,32 +174,119 @@ impl Drop for OpeningConnection {
     fn drop(&mut self) {
         // The master must not make its socket behind this.
         drop(self.master.take());
-        if !self.directory.as_os_str().is_empty() {
-            remove(&self.directory);
+    }
+}
+
+/// The directory of the master's socket, which only this user may enter; it is removed when this is
+/// dropped, or by a later process if this one is killed.
+#[derive(Debug)]
+struct SocketDirectory {
+    path: PathBuf,
+    /// Locked for as long as this process may use the directory.
+    _lock: File,
+}
+
+impl SocketDirectory {
+    /// Makes one of an unpredictable name, and removes those that killed processes of this user left.
+    fn new() -> io::Result<Self> {
+        let usual = env::temp_dir();
+        let fits = |path: &Path| {
+            let bytes = path.as_os_str().as_bytes();
+            let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-_.+".contains(byte);
+            let name = 1 + PREFIX.len() + 16 + SOCKET.len();
+            bytes.len() + name < PATH_MAX && bytes.iter().all(plain)
+        };
+        let above = if fits(&usual) { usual } else { PathBuf::from("/tmp") };
+        LEFT_REMOVED.call_once(|| remove_left(&above));
+        loop {
+            let random: [u8; 8] = frame::random().map_err(io::Error::other)?;
+            let path = above.join(format!("{PREFIX}{:016x}", u64::from_le_bytes(random)));
+            DirBuilder::new().mode(0o700).create(&path)?;
+            if let Some(lock) = lock(&path)? {
+                return Ok(Self { path, _lock: lock });
+            }
+            // Another process took it for one that was left, and removes it.
+        }
+    }
+
+    /// Returns the option of ssh that names its socket.
+    fn option(&self) -> String {
+        format!("-oControlPath={}", self.path.join(SOCKET).display())
+    }
+
+    fn has_socket(&self) -> bool {
+        self.path.join(SOCKET).exists()
+    }
+
+    fn remove(&self) {
+        // Both may be gone; a directory that is left over is empty.
+        let _ = fs::remove_file(self.path.join(SOCKET));
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+impl Drop for SocketDirectory {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// Locks a directory of this user; `None` when another process has it, or it is not there any more.
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        opened => File::from(opened?),
+    };
+    match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => return Ok(None),
+        locked => locked?,
+    }
+    let found = opened.metadata()?;
+    // It may have been removed before it was locked.
+    let is_there = fs::symlink_metadata(path).is_ok_and(|now| now.ino() == found.ino());
+    let is_own = found.uid() == rustix::process::geteuid().as_raw();
+    Ok((is_there && is_own).then_some(opened))
+}
+
+/// Removes the empty directories of processes of this user that ended without removing them.
+fn remove_left(above: &Path) {
+    for entry in fs::read_dir(above).into_iter().flatten().flatten() {
+        let is_one = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes());
+        if is_one && let Ok(Some(_locked)) = lock(&entry.path()) {
+            // One with a socket stays: an ssh may still use it.
+            let _ = fs::remove_dir(entry.path());
         }
     }
 }
 
-/// Makes a directory that only this user may enter, of an unpredictable name.
-fn new_directory() -> io::Result<PathBuf> {
-    let random: [u8; 8] = frame::random().map_err(io::Error::other)?;
-    let name = format!("clearway-ssh-{:016x}", u64::from_le_bytes(random));
-    let usual = env::temp_dir().join(&name);
-    let fits = |path: &Path| {
-        let bytes = path.as_os_str().as_bytes();
-        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/-_.+".contains(byte);
-        bytes.len() + SOCKET.len() < PATH_MAX && bytes.iter().all(plain)
-    };
-    let path = if fits(&usual) { usual } else { Path::new("/tmp").join(name) };
-    DirBuilder::new().mode(0o700).create(&path).map(|()| path)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn remove(directory: &Path) {
-    // Both may be gone; a directory that is left over is empty.
-    let _ = fs::remove_file(directory.join(SOCKET));
-    let _ = fs::remove_dir(directory);
-}
-
-fn control_path(directory: &Path) -> String {
-    format!("-oControlPath={}", directory.join(SOCKET).display())
+    #[test]
+    fn remove_left__empty_ones_without_a_process_and_no_others() {
+        let above = env::temp_dir().join(format!("clearway-left-ssh-{}", std::process::id()));
+        let path = |name: &str| above.join(name);
+        for name in ["clearway-ssh-left", "clearway-ssh-used", "clearway-ssh-locked", "other"] {
+            fs::create_dir_all(path(name)).expect("made");
+        }
+        fs::write(path("clearway-ssh-used").join(SOCKET), "").expect("made");
+        fs::write(path("clearway-ssh-file"), "").expect("made");
+        std::os::unix::fs::symlink(path("other"), path("clearway-ssh-link")).expect("made");
+        let held = lock(&path("clearway-ssh-locked")).expect("opened").expect("free");
+        remove_left(&above);
+        let mut left: Vec<_> = fs::read_dir(&above)
+            .expect("there")
+            .map(|entry| entry.expect("read").file_name().into_string().expect("text"))
+            .collect();
+        left.sort();
+        let expected =
+            ["clearway-ssh-file", "clearway-ssh-link", "clearway-ssh-locked", "clearway-ssh-used"];
+        assert_eq!(left, [&expected[..], &["other"]].concat());
+        drop(held);
+        remove_left(&above);
+        assert!(!path("clearway-ssh-locked").exists(), "its process is gone");
+        fs::remove_dir_all(&above).expect("removed");
+    }
 }

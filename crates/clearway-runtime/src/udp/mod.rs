@@ -513,6 +513,10 @@ impl Wire for UdpWire {
         self.memory.copy_in(into, from)
     }
 
+    fn clear(&mut self, region: RegionId) {
+        self.memory.clear(region);
+    }
+
     fn region(&self, region: RegionId) -> Option<&[u8]> {
         self.memory.region(self.listener.inbox.arena(), region)
     }

@@ -10,6 +10,7 @@ mod arguments;
 mod broadcast;
 mod cast;
 mod flagged;
+mod forced_unmount;
 mod generate;
 mod gpcnet;
 mod lab;

@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -22,7 +23,9 @@ use clearway_fs::control::{ControlRequest, ControlResponse};
 use clearway_fs::mount::{
     MountOptions, Mounted, Reporter, Unmounter, detach, is_left_behind, unmount,
 };
-use clearway_fs::network::mount::{RemoteMountOptions, RemoteMounted, RemoteServer};
+use clearway_fs::network::mount::{
+    RemoteMountOptions, RemoteMounted, RemoteServer, ServersAbandoner,
+};
 use clearway_runtime::launch::escaped;
 use clearway_runtime::munge::{MungeDaemon, SOCKET};
 use clearway_wires::RemoteTransport;
@@ -31,7 +34,7 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::{counted, mount_copies};
+use super::{counted, forced_unmount, mount_copies};
 use crate::mechanism::staging::log_flags::LogFlags;
 use crate::mechanism::staging::metrics::{MountMetrics, RemoteMountMetrics};
 use crate::mechanism::staging::service::{MountConnector, MountProof, RemoteTree};
@@ -50,6 +53,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Looks between two searches for copies of a mount (three seconds): a copy that a command has
 /// only while it starts is gone by then.
 const LOOKS_PER_COPY: u32 = 150;
+/// How long a mount that a signal ended waits for its servers.
+const SERVERS_GRACE: Duration = Duration::from_secs(60);
 /// How long the end of a mount may take: all that is in memory is written to the disk of the log.
 const CLOSE_MAX: Duration = Duration::from_secs(300);
 
@@ -213,6 +218,14 @@ impl Serving {
         }
     }
 
+    /// Returns what gives up the servers, if there are any.
+    fn abandoner(&self) -> Option<ServersAbandoner> {
+        match self {
+            Self::Local(_) => None,
+            Self::Remote(mounted) => Some(mounted.abandoner()),
+        }
+    }
+
     fn unmounter(&mut self) -> Unmounter {
         match self {
             Self::Local(mounted) => mounted.unmounter(),
@@ -319,8 +332,7 @@ fn serve(flags: &MountFlags) -> Result<Exit> {
     let reporter: Reporter = Arc::new(move |sentence| {
         kept.lock().unwrap_or_else(PoisonError::into_inner).write(sentence);
     });
-    let mut signals =
-        Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
     // An address that cannot be bound is an error before anything is mounted.
     let metrics = MetricsListener::bind(flags.metrics)?;
     let mut mounted = Serving::open(flags, &reporter)?;
@@ -329,15 +341,7 @@ fn serve(flags: &MountFlags) -> Result<Exit> {
     if let Some(metrics) = &metrics {
         reporter(&format!("metrics: {}", metrics.place()));
     }
-    let unmounter = mounted.unmounter();
-    let refused = Arc::clone(&reporter);
-    std::thread::spawn(move || {
-        for _ in signals.forever() {
-            if let Err(why) = unmounter.unmount() {
-                refused(&format!("cannot unmount: {why}; the mount stays"));
-            }
-        }
-    });
+    let is_cut_short = unmount_at_signals(signals, &mut mounted, &reporter);
     let _left = matches!(mounted, Serving::Remote(_) if flags.background)
         .then(|| EmptyJournal(mounted.journal(flags)));
     if flags.background {
@@ -356,7 +360,34 @@ fn serve(flags: &MountFlags) -> Result<Exit> {
         reporter(&why.to_string());
     }
     outcome?;
-    Ok(Exit::Good)
+    Ok(if is_cut_short.load(Ordering::SeqCst) { Exit::Interrupted } else { Exit::Good })
+}
+
+/// Has a thread unmount at each signal, until that works. Returns whether programs or servers were
+/// not waited for.
+fn unmount_at_signals(
+    mut signals: Signals,
+    mounted: &mut Serving,
+    reporter: &Reporter,
+) -> Arc<AtomicBool> {
+    let (unmounter, abandoner) = (mounted.unmounter(), mounted.abandoner());
+    let (reporter, is_cut_short) = (Arc::clone(reporter), Arc::new(AtomicBool::new(false)));
+    let cut = Arc::clone(&is_cut_short);
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            match unmounter.unmount_for_signal(&cut) {
+                Ok(()) => break,
+                Err(why) => reporter(&format!("cannot unmount: {why}; the mount stays")),
+            }
+        }
+        if let Some(abandoner) = abandoner {
+            // The process ends earlier when the servers have everything.
+            std::thread::sleep(SERVERS_GRACE);
+            cut.store(true, Ordering::SeqCst);
+            abandoner.abandon();
+        }
+    });
+    is_cut_short
 }
 
 /// Whether an unmount waits for a server and for programs.
@@ -369,6 +400,11 @@ pub(crate) enum UnmountKind {
 
 /// Unmounts, and waits until everything is in the log.
 pub(crate) fn umount(directory: &Path, kind: UnmountKind) -> Result<Exit> {
+    if kind == UnmountKind::Forced
+        && let Some(ended) = forced_unmount::end(directory)?
+    {
+        return Ok(ended);
+    }
     let found = ControlClient::find(directory);
     let (client, _) = match found {
         Ok(found) => found,

@@ -112,17 +112,32 @@ fn lose_a_task(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>, hosts: u
 
 /// A job with a server on each of two nodes, whose logs lie apart, as if on disks of their own.
 fn stage_on_two_servers(site: &ClusterDirectory, launcher: &ClusterLauncher<'_>) {
-    let start = |script: &str| {
-        let line = "exec \"$0\" stage job --size 128MiB --servers 2 --data \"$1-$SLURM_NODEID\" \
-            --backing \"$2\" -- sh -c \"$3\"";
+    let start_with = |script: &str, log: &str, backing: &str| {
+        let line = format!(
+            "exec \"$0\" stage job --size 128MiB --servers 2 --data \"$1-$SLURM_NODEID\" \
+                --backing \"$2{backing}\" -- sh -c \"$3\""
+        );
         let mut command: Command = launcher.command();
-        command
-            .args(["sh", "-c", line])
-            .args(["clearway", "log", "shared"].map(|it| site.path(it)));
+        command.args(["sh", "-c", &line]).args(["clearway", log, "shared"].map(|it| site.path(it)));
         command.arg(script).env("TMPDIR", site.path("tmp"));
         launcher.spawn(command)
     };
-    fs::create_dir_all(site.path("shared")).expect("a directory");
+    let start = |script: &str| start_with(script, "log", "");
+    for name in ["shared", "shared-0", "shared-1"] {
+        fs::create_dir_all(site.path(name)).expect("a directory");
+    }
+    // As if each node had a directory of its own there.
+    let output = start_with("true", "apart", "-$SLURM_NODEID").wait_with_output().expect("an end");
+    let said = directory::text(&output);
+    assert!(!output.status.success(), "{}: {said}", launcher.name);
+    let sentences = said.matches("is not one directory for all servers: host ").count();
+    assert_eq!(sentences, 1, "{}: {said}", launcher.name);
+    expect_nothing_left(site, launcher);
+    for name in ["shared-0", "shared-1"] {
+        let left = fs::read_dir(site.path(name)).expect("there").flatten();
+        let is_probe = |name: &std::ffi::OsStr| name.to_string_lossy().contains("probe");
+        assert!(!left.into_iter().any(|entry| is_probe(&entry.file_name())));
+    }
     let write = format!(
         "cd \"$CLEARWAY_STAGE\" && for n in 1 2 3 4 5 6 7 8; do echo {RANK} >made-{RANK}-$n; done"
     );

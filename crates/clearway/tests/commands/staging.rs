@@ -6,6 +6,7 @@ mod differential;
 mod drained;
 mod held;
 mod hung;
+mod interrupted;
 mod job;
 mod kills;
 mod limits;

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::content::MovedBytes;
-use super::usage::log_charge;
+use super::usage::{inode_charge, log_charge};
 use super::{
     AttributeSet, BodyId, DroppedBytes, EntryName, FileContent, Inode, InodeKind, LINKS_MAX,
     MODE_BITS, MovingDirectory, NodeKind, SIZE_MAX, TARGET_MAX, Tree, TreeChange, TreeError,
@@ -19,11 +19,15 @@ struct ChangeMark {
     group: GroupNumber,
 }
 
-/// Returns the inode that a change may make or remove, or whose bytes in the log or whose owner it may
-/// change.
-const fn counted_inode(change: &TreeChange) -> Option<InodeId> {
+/// Returns the inode that a change may make or remove, or whose bytes in the log, owner or number of
+/// names it may change.
+fn counted_inode(tree: &Tree, change: &TreeChange) -> Option<InodeId> {
     match change {
-        TreeChange::Create { inode, .. }
+        TreeChange::Unlink { parent, name } => tree.lookup(*parent, name).ok(),
+        // What had the new name.
+        TreeChange::Rename { to, new_name, .. } => tree.lookup(*to, new_name).ok(),
+        TreeChange::Link { inode, .. }
+        | TreeChange::Create { inode, .. }
         | TreeChange::Write { inode, .. }
         | TreeChange::Truncate { inode, .. }
         | TreeChange::Drained { inode, .. }
@@ -46,10 +50,10 @@ impl Tree {
         time: WallNs,
         dropped: &mut Vec<DroppedBytes>,
     ) -> Result<(), TreeError> {
-        let counted = counted_inode(change);
+        let counted = counted_inode(self, change);
         let charges_of = |tree: &Self| {
             let inode = counted.and_then(|inode| tree.inode(inode));
-            (inode.and_then(log_charge), inode.map(|inode| (inode.uid, 1)))
+            (inode.and_then(log_charge), inode.map(inode_charge))
         };
         let before = charges_of(self);
         let outcome = self.apply_uncounted(change, body, time, dropped);

@@ -391,7 +391,7 @@ pub struct Tree {
     pub(super) lag: StoreLag,
     /// Bytes in the log of each user's files.
     pub(super) usage: OwnerUsage,
-    /// Inodes of each user.
+    /// Inodes of each user, and names of them beyond the first.
     pub(super) inode_usage: OwnerUsage,
 }
 
@@ -434,7 +434,7 @@ impl Tree {
         usage::log_charge(self.inode(inode)?)
     }
 
-    /// Returns how many inodes each user has.
+    /// Returns how many inodes each user has, together with their names beyond the first of each.
     pub const fn inode_usage(&self) -> &OwnerUsage {
         &self.inode_usage
     }
@@ -442,6 +442,19 @@ impl Tree {
     /// Returns how many inodes there may be.
     pub const fn inodes_max(&self) -> u32 {
         self.inodes_max
+    }
+
+    /// Checks that there is room for what a change makes: inodes and names have one bound. A log that
+    /// is read again may have been made with a higher one.
+    ///
+    /// # Errors
+    /// [`TreeError::Full`].
+    pub(in crate::staging) fn check_room(&self, change: &TreeChange) -> Result<(), TreeError> {
+        let is_more = matches!(change, TreeChange::Create { .. } | TreeChange::Link { .. });
+        if is_more && self.inode_usage.total() >= u64::from(self.inodes_max) {
+            return Err(TreeError::Full);
+        }
+        Ok(())
     }
 
     /// Returns how many inodes there are.

@@ -25,11 +25,16 @@ impl OwnerUsage {
         usage
     }
 
-    /// Counts all `inodes`.
+    /// Counts all `inodes`, and their names beyond the first.
     pub(crate) fn of_inodes(inodes: &BTreeMap<InodeId, Inode>) -> Self {
         let mut usage = Self::default();
-        inodes.values().for_each(|inode| usage.change(None, Some((inode.uid, 1))));
+        inodes.values().for_each(|inode| usage.change(None, Some(inode_charge(inode))));
         usage
+    }
+
+    /// Returns what all owners have.
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
     }
 
     /// Returns what this owner has.
@@ -64,6 +69,16 @@ impl OwnerUsage {
             }
         }
     }
+}
+
+/// Returns owner of an inode, and what it counts for: each name takes memory, as an inode does.
+pub(super) fn inode_charge(inode: &Inode) -> (u32, u64) {
+    let names = match inode.kind {
+        // Its links are those of the directories inside.
+        InodeKind::Directory { .. } => 1,
+        _ => inode.links.max(1),
+    };
+    (inode.uid, u64::from(names))
 }
 
 /// Returns owner and bytes in the log of a file that has some there.

@@ -274,7 +274,9 @@ impl ModelTree {
         }
         let mut owned = BTreeMap::new();
         for (_, inode) in state.tree().inodes() {
-            *owned.entry(inode.uid).or_insert(0) += 1;
+            let is_directory = matches!(inode.kind, InodeKind::Directory { .. });
+            let names = if is_directory { 1 } else { inode.links.max(1) };
+            *owned.entry(inode.uid).or_insert(0) += u64::from(names);
         }
         let usage = state.tree().inode_usage();
         if *usage != OwnerUsage::from_owners(owned) {

@@ -52,6 +52,53 @@ impl HungStore {
 }
 
 #[test]
+fn umount__force_ends_a_mount_whose_process_is_stopped() {
+    let Some(mut place) = StagingPlace::new() else { return };
+    if !place.mount(&[]) {
+        return;
+    }
+    fs::create_dir(place.on_mount("directory")).expect("made");
+    fs::write(place.on_mount("kept"), "kept").expect("written");
+    let umount = |path: &std::path::Path, user: Option<u32>| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["umount", "--force"]).arg(path).current_dir("/");
+        if let Some(user) = user {
+            std::os::unix::process::CommandExt::uid(&mut command, user);
+        }
+        let output = command.output().expect("the program");
+        (output.status.code(), super::error_of(&output))
+    };
+    let process = Pid::from_raw(place.process.expect("a mount") as i32);
+    let point = place.path("mnt").display().to_string();
+    let (status, said) = umount(&place.on_mount("directory"), None);
+    assert_eq!((status, said.trim_end().lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains(&format!("`clearway umount --force {point}`")), "{said}");
+    kill(process, Signal::SIGSTOP).expect("sent");
+    let mut waiting = Command::new("stat").arg(place.on_mount("other")).spawn().expect("stat");
+    if nix::unistd::geteuid().is_root() {
+        let (status, said) = umount(&place.path("mnt"), Some(65534));
+        assert_eq!((status, said.trim_end().lines().count()), (Some(1), 1), "{said}");
+        let words = ["only root and the user of the mount", "the kernel shows no connection"];
+        assert!(words.iter().any(|words| said.contains(words)), "{said}");
+    }
+    let (status, said) = umount(&place.path("mnt"), None);
+    if said.contains("the kernel shows no connection") {
+        kill(process, Signal::SIGCONT).expect("sent");
+        waiting.wait().expect("an end");
+        place.umount();
+        return eprintln!("skipped: {}", said.trim());
+    }
+    assert_eq!((status, said.trim_end().lines().count()), (Some(0), 1), "{said}");
+    assert!(!waiting.wait().expect("an end").success(), "who waits gets an error");
+    assert_eq!(fs::read_dir(place.path("mnt")).expect("there").count(), 0, "unmounted");
+    kill(process, Signal::SIGCONT).expect("sent");
+    place.wait_until_closed();
+    assert!(place.mount(&[]));
+    assert_eq!(fs::read_to_string(place.on_mount("kept")).expect("kept"), "kept");
+    place.umount();
+}
+
+#[test]
 fn drain__a_store_that_hangs_delays_no_write_and_the_drain_continues_after_it() {
     let Some(hung) = HungStore::new(&["--store-timeout", "1"]) else { return };
     let place = &hung.place;

@@ -19,11 +19,11 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const WAITING: &str = "echo $$; sleep 1000 & wait";
 
 /// Directories of a job, in which its mount is, too.
-struct JobPlace(StagingPlace);
+pub(super) struct JobPlace(StagingPlace);
 
 impl JobPlace {
     /// Makes them; `None`, and says why, where nothing can be mounted.
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         if !nix::unistd::geteuid().is_root() {
             eprintln!("skipped: the mount of a job needs root, or fusermount3 on the machine");
             return None;
@@ -41,13 +41,17 @@ impl JobPlace {
         command
     }
 
-    fn run(&self, flags: &[&str], script: &str) -> Output {
+    pub(super) fn run(&self, flags: &[&str], script: &str) -> Output {
         self.command(flags, &["sh", "-c", script]).output().expect("the program")
     }
 
     /// Starts a job, and returns when its program has printed the number of its process.
     fn start(&self, script: &str) -> (Child, Pid) {
-        let mut command = self.command(&[], &["sh", "-c", script]);
+        self.start_with(&[], script)
+    }
+
+    pub(super) fn start_with(&self, flags: &[&str], script: &str) -> (Child, Pid) {
+        let mut command = self.command(flags, &["sh", "-c", script]);
         let mut job =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program");
         let mut line = String::new();
@@ -67,13 +71,13 @@ impl JobPlace {
         self.processes("job-mount").first().expect("a mount").pid
     }
 
-    fn temporary_directories(&self) -> Vec<PathBuf> {
+    pub(super) fn temporary_directories(&self) -> Vec<PathBuf> {
         let all = fs::read_dir(self.0.path("")).expect("listed").flatten();
         let paths = all.map(|entry| entry.path());
         paths.filter(|path| path.display().to_string().contains("clearway-stage-")).collect()
     }
 
-    fn expect_nothing_left(&self) {
+    pub(super) fn expect_nothing_left(&self) {
         processes::wait_until(
             "nothing runs",
             TIMEOUT,

@@ -14,6 +14,7 @@ use clearway_runtime::launch::escaped;
 use super::message::{
     ApplicationEnd, JobServer, TaskConnection, TaskReport, TaskRequest, receive, send,
 };
+use super::shared_store::StoreProbe;
 use super::{DrainPolicy, ORPHAN_GRACE};
 use crate::run::exit::{Exit, exit_of};
 use crate::run::interrupt::Interrupted;
@@ -63,15 +64,18 @@ pub(super) struct TaskCoordinator {
     first_port: u16,
     /// Servers of the job.
     servers: usize,
+    /// The directory that they share.
+    store: PathBuf,
     is_interrupted: bool,
 }
 
 impl TaskCoordinator {
     /// Creates the coordinator of a job with this number of servers, at least 1; the first one listens
     /// at `first_port` already.
-    pub(super) fn new(first_port: u16, servers: usize) -> Self {
+    pub(super) fn new(first_port: u16, servers: usize, store: PathBuf) -> Self {
         let (sender, events) = channel();
-        Self { tasks: Vec::new(), sender, events, first_port, servers, is_interrupted: false }
+        let (tasks, is_interrupted) = (Vec::new(), false);
+        Self { tasks, sender, events, first_port, servers, store, is_interrupted }
     }
 
     /// Takes in a task.
@@ -110,11 +114,12 @@ impl TaskCoordinator {
     }
 
     fn run_job(&mut self, firsts: &[usize], policy: DrainPolicy) -> Result<()> {
+        self.check_store(firsts)?;
         let servers = self.serve(firsts)?;
         let directories = self.mount(firsts, &servers)?;
         let has_failed = self.run_programs(&directories)?;
         let did_programs_stop = std::mem::take(&mut self.is_interrupted) && has_failed;
-        self.unmount(firsts)?;
+        self.unmount(firsts, did_programs_stop)?;
         match policy {
             DrainPolicy::Leave => Ok(()),
             DrainPolicy::Wait if did_programs_stop => {
@@ -127,6 +132,37 @@ impl TaskCoordinator {
             }
             DrainPolicy::Wait => self.drain(firsts),
         }
+    }
+
+    /// Sees that all servers reach one store, and not each a directory of its own host.
+    fn check_store(&mut self, firsts: &[usize]) -> Result<()> {
+        let others: Vec<usize> = firsts.iter().copied().take(self.servers).skip(1).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let probe = StoreProbe::new(&self.store)?;
+        let request = TaskRequest::FindProbe { name: probe.name.clone() };
+        others.iter().for_each(|other| self.request(*other, &request));
+        let mut left = others.len();
+        while left > 0 {
+            match self.next()? {
+                (_, TaskReport::ProbeLookedUp { is_there: true }) => left -= 1,
+                (other, TaskReport::ProbeLookedUp { is_there: false }) => bail!(
+                    "{} is not one directory for all servers: host {} does not see there what host {} makes; name with --backing a directory of a file system that both hosts have mounted",
+                    self.store.display(),
+                    self.host_of(other),
+                    self.host_of(0)
+                ),
+                (_, TaskReport::Interrupted) => bail!(Interrupted::default()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the name of the host of a task.
+    fn host_of(&self, task: usize) -> &str {
+        self.tasks.get(task).map_or("?", |task| task.place.name.as_str())
     }
 
     /// Has the first task of all other hosts that serve open its server; returns all servers.
@@ -194,15 +230,23 @@ impl TaskCoordinator {
         Ok(ends.values().any(|end| *end != ApplicationEnd::Good))
     }
 
-    fn unmount(&mut self, firsts: &[usize]) -> Result<()> {
+    /// Has all nodes unmount. After an interrupt the servers have some seconds: one whose log is full
+    /// takes bytes only when the drain has made space.
+    fn unmount(&mut self, firsts: &[usize], did_programs_stop: bool) -> Result<()> {
         firsts.iter().for_each(|first| self.request(*first, &TaskRequest::Unmount));
-        let mut left = firsts.len();
-        while left > 0 {
+        let (mut left, mut is_limited) = (firsts.len(), false);
+        loop {
+            if (did_programs_stop || self.is_interrupted) && !is_limited {
+                is_limited = true;
+                firsts.iter().for_each(|first| self.request(*first, &TaskRequest::LimitUnmount));
+            }
+            if left == 0 {
+                return Ok(());
+            }
             if let (_, TaskReport::Unmounted) = self.next()? {
                 left -= 1;
             }
         }
-        Ok(())
     }
 
     /// Waits until the store has everything, or the user does not want to wait.
@@ -329,8 +373,7 @@ impl TaskCoordinator {
     }
 
     fn failure_of(&self, task: usize, sentence: &str) -> anyhow::Error {
-        let name = self.tasks.get(task).map_or("?", |task| task.place.name.as_str());
-        anyhow!("host {name}: {sentence}")
+        anyhow!("host {}: {sentence}", self.host_of(task))
     }
 }
 
@@ -350,7 +393,7 @@ mod tests {
         let mut input = Vec::new();
         reports.iter().for_each(|report| send(&mut input, report));
         let place = TaskPlace { rank: 0, host: 0, name: "node".to_owned(), address: None };
-        let mut coordinator = TaskCoordinator::new(1, 1);
+        let mut coordinator = TaskCoordinator::new(1, 1, PathBuf::new());
         coordinator.add(place, (Box::new(io::Cursor::new(input)), Box::new(io::sink())));
         coordinator.run_job(&[0], DrainPolicy::Wait)
     }

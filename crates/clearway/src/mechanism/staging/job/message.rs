@@ -17,6 +17,8 @@ pub(super) type TaskConnection = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum TaskRequest {
+    /// Say whether the store has the file of a probe.
+    FindProbe { name: String },
     /// Serve the log of the node.
     Serve,
     /// Mount these servers, in this order, for all tasks of the node.
@@ -27,6 +29,8 @@ pub(super) enum TaskRequest {
     EndProgram,
     /// Unmount, when everything is at the server.
     Unmount,
+    /// Give the server up if an unmount does not end soon.
+    LimitUnmount,
     /// Say when the store has everything of the log.
     Drain,
     /// End the program and the mount at once: the job has failed.
@@ -49,6 +53,10 @@ pub(super) struct JobServer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum TaskReport {
+    /// Whether the store has the file of the probe.
+    ProbeLookedUp {
+        is_there: bool,
+    },
     /// The log is served at this port.
     Serving {
         port: u16,

@@ -25,6 +25,7 @@ mod message;
 mod node_mount;
 mod node_server;
 mod program;
+mod shared_store;
 mod task;
 
 use std::ffi::OsString;
@@ -188,7 +189,7 @@ fn serve_tasks(
     };
     let task = Task::new(spec, (Box::new(copy(&own)?), Box::new(own)))?.with_server(server);
     job.interrupt().check()?;
-    let mut coordinator = TaskCoordinator::new(port, flags.servers as usize);
+    let mut coordinator = TaskCoordinator::new(port, flags.servers as usize, flags.backing.clone());
     let place = |rank: u32, address| {
         let host = hosts.iter().position(|ranks| ranks.iter().any(|one| one.0 == rank));
         let host = host.context("a rank without a host")?;

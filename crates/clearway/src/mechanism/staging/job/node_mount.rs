@@ -14,8 +14,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,8 @@ use crate::run::rank_process::SECRET_VARIABLE;
 
 /// How long a mount waits for its server after its task died.
 const SERVER_WAIT: Duration = Duration::from_secs(3);
+/// How long the unmount after an interrupt may wait for the server, at first.
+const UNMOUNT_GRACE: Duration = Duration::from_secs(7);
 /// How long an unmount takes that finds the mount busy.
 const UNMOUNT_MAX: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -144,11 +146,32 @@ fn remove(directory: &Path, is_temporary: bool) {
     }
 }
 
+/// Ends the process of a mount, which gives its server up if that does not answer soon, and reports
+/// the files that lose bytes.
+#[derive(Clone)]
+pub(super) struct UnmountLimit(Arc<Mutex<Option<ChildStdin>>>);
+
+impl UnmountLimit {
+    /// Has the process end.
+    pub(super) fn end(&self) {
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Has the process end after [`UNMOUNT_GRACE`].
+    pub(super) fn end_soon(&self) {
+        let limit = self.clone();
+        thread::spawn(move || {
+            thread::sleep(UNMOUNT_GRACE);
+            limit.end();
+        });
+    }
+}
+
 /// The mount of a node, as its first task has it.
 pub(super) struct NodeMount {
     process: Child,
     /// The process ends when this is closed.
-    stdin: Option<ChildStdin>,
+    stdin: UnmountLimit,
     pub(super) directory: PathBuf,
     is_temporary: bool,
 }
@@ -197,7 +220,7 @@ impl NodeMount {
         let start = serde_json::from_str(&line);
         let directory = directory.to_owned();
         // A wait for the process would close its standard input.
-        let stdin = process.stdin.take();
+        let stdin = UnmountLimit(Arc::new(Mutex::new(process.stdin.take())));
         let mount = Self { process, stdin, directory, is_temporary };
         match start {
             Ok(MountStart::Mounted) => Ok(mount),
@@ -217,7 +240,12 @@ impl NodeMount {
         self.process.id()
     }
 
-    /// Unmounts, and waits until the server has everything.
+    /// Returns what limits the time of [`NodeMount::close`].
+    pub(super) fn unmount_limit(&self) -> UnmountLimit {
+        self.stdin.clone()
+    }
+
+    /// Unmounts, and waits until the server has everything, or the limit ends the wait.
     ///
     /// # Errors
     /// One sentence: a process still used it, so that later writes are lost.
@@ -240,7 +268,7 @@ impl NodeMount {
     /// Ends it within some seconds; writes that the server lacks then are lost.
     pub(super) fn stop(mut self) {
         // The process unmounts, because a launcher may kill this task meanwhile.
-        drop(self.stdin.take());
+        self.stdin.end();
         let until = Instant::now() + UNMOUNT_MAX + SERVER_WAIT + UNMOUNT_MAX;
         while matches!(self.process.try_wait(), Ok(None)) && Instant::now() < until {
             thread::sleep(LOOK_EVERY);

@@ -18,9 +18,10 @@ use signal_hook::consts::{SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use super::message::{JobServer, TaskConnection, TaskReport, TaskRequest, receive, send};
-use super::node_mount::NodeMount;
+use super::node_mount::{NodeMount, UnmountLimit};
 use super::node_server::{NodeServer, wait_for_store};
 use super::program::{PASSED_ON, RunningProgram, end_with, shell_status};
+use super::shared_store::has_probe;
 use super::{ORPHAN_GRACE, TaskSpec};
 use crate::run::exit::Exit;
 
@@ -34,6 +35,8 @@ enum TaskEvent {
     Signalled(i32),
     ProgramEnded,
     MountEnded,
+    /// The mount is gone, and the server has everything, or why not.
+    MountClosed(Result<()>),
     /// The store has everything of the log, or why not.
     Drained(Result<()>),
 }
@@ -46,6 +49,8 @@ pub(super) struct Task<'a> {
     events: Receiver<TaskEvent>,
     server: Option<NodeServer>,
     mount: Option<NodeMount>,
+    /// Limits the unmount that is under way.
+    unmount: Option<UnmountLimit>,
     program: Option<RunningProgram>,
     /// Signals that came before the program began; none once it has.
     early: Option<Vec<Signal>>,
@@ -78,6 +83,7 @@ impl<'a> Task<'a> {
             events,
             server: None,
             mount: None,
+            unmount: None,
             program: None,
             early: Some(Vec::new()),
             kill_at: None,
@@ -113,6 +119,7 @@ impl<'a> Task<'a> {
                 Some(TaskEvent::Signalled(signal)) => self.pass_on(signal),
                 Some(TaskEvent::ProgramEnded) => self.end_program(),
                 Some(TaskEvent::MountEnded) => self.mount_ended(),
+                Some(TaskEvent::MountClosed(outcome)) => self.mount_closed(&outcome),
                 Some(TaskEvent::Drained(Ok(()))) => self.report(&TaskReport::Drained),
                 Some(TaskEvent::Drained(Err(why))) => self.fail(&why),
             }
@@ -141,6 +148,7 @@ impl<'a> Task<'a> {
 
     fn handle_request(&mut self, request: TaskRequest) {
         let outcome = match request {
+            TaskRequest::FindProbe { name } => self.find_probe(&name),
             TaskRequest::Serve => self.open_server(),
             TaskRequest::Mount { servers } => self.open_mount(&servers),
             TaskRequest::Run { directory } => self.start(&directory),
@@ -148,7 +156,14 @@ impl<'a> Task<'a> {
                 self.end_soon();
                 Ok(())
             }
-            TaskRequest::Unmount => self.close_mount(),
+            TaskRequest::Unmount => {
+                self.close_mount();
+                Ok(())
+            }
+            TaskRequest::LimitUnmount => {
+                self.unmount.iter().for_each(UnmountLimit::end_soon);
+                Ok(())
+            }
             TaskRequest::Drain => {
                 self.drain();
                 Ok(())
@@ -163,6 +178,12 @@ impl<'a> Task<'a> {
         if let Err(why) = outcome {
             self.fail(&why);
         }
+    }
+
+    fn find_probe(&mut self, name: &str) -> Result<()> {
+        let is_there = has_probe(&self.spec.flags.backing, name)?;
+        self.report(&TaskReport::ProbeLookedUp { is_there });
+        Ok(())
     }
 
     fn open_server(&mut self) -> Result<()> {
@@ -231,12 +252,22 @@ impl<'a> Task<'a> {
         }
     }
 
-    fn close_mount(&mut self) -> Result<()> {
-        if let Some(mount) = self.mount.take() {
-            mount.close()?;
+    /// Unmounts in a thread: this one must handle signals and requests.
+    fn close_mount(&mut self) {
+        let Some(mount) = self.mount.take() else {
+            return self.report(&TaskReport::Unmounted);
+        };
+        self.unmount = Some(mount.unmount_limit());
+        let sender = self.sender.clone();
+        thread::spawn(move || sender.send(TaskEvent::MountClosed(mount.close())));
+    }
+
+    fn mount_closed(&mut self, outcome: &Result<()>) {
+        self.unmount = None;
+        match outcome {
+            Err(why) if !self.is_stopping => self.fail(why),
+            _ => self.report(&TaskReport::Unmounted),
         }
-        self.report(&TaskReport::Unmounted);
-        Ok(())
     }
 
     fn stop(&mut self) {
@@ -249,6 +280,10 @@ impl<'a> Task<'a> {
     fn finish_stop(&mut self) {
         if self.is_stopping && self.program.is_none() {
             self.status = Exit::Failed as i32;
+            if let Some(unmount) = &self.unmount {
+                // Its end is reported.
+                return unmount.end();
+            }
             self.stop_mount();
             self.report(&TaskReport::Unmounted);
         }
