@@ -36,34 +36,16 @@ pub struct TableMount {
 }
 
 impl TableMount {
-    /// Finds the mount that a path lies on, without an access to the mount.
+    /// Finds the mount that a path lies on, links resolved, without an access to the mount; returns it
+    /// and the path on it.
     ///
     /// # Errors
     /// The table cannot be read.
-    pub fn find(path: &Path) -> io::Result<Option<Self>> {
+    pub fn find(path: &Path) -> io::Result<Option<(Self, PathBuf)>> {
         let table = fs::read("/proc/self/mountinfo")?;
-        let plain = plain_path(&std::path::absolute(path)?);
-        if let Some(found) = Self::in_table(&table, &plain) {
-            return Ok(Some(found));
-        }
-        // Links above it, which lie on no such mount.
-        let (Some(above), Some(name)) = (plain.parent(), plain.file_name()) else {
-            return Ok(None);
-        };
-        Ok(fs::canonicalize(above).ok().and_then(|it| Self::in_table(&table, &it.join(name))))
-    }
-
-    /// Returns whether a path is that of the mount point.
-    pub fn is_point(&self, path: &Path) -> bool {
-        let above = |path: &Path| path.parent().map(Path::to_owned);
-        let plain = std::path::absolute(path).map(|path| plain_path(&path));
-        plain.is_ok_and(|plain| {
-            plain == self.point
-                // Through a link above it.
-                || !plain.starts_with(&self.point)
-                    && plain.file_name() == self.point.file_name()
-                    && above(&plain).and_then(|it| fs::canonicalize(it).ok()) == above(&self.point)
-        })
+        let path =
+            resolved(&std::path::absolute(path)?, |path| Self::in_table(&table, path).is_some());
+        Ok(Self::in_table(&table, &path).map(|mount| (mount, path)))
     }
 
     fn in_table(table: &[u8], path: &Path) -> Option<Self> {
@@ -94,12 +76,16 @@ impl TableMount {
         }
         let point = self.point.display();
         aborted.map_err(|why| {
+            let is_root = rustix::process::geteuid().is_root();
             FsError::Refused(match why.kind() {
+                io::ErrorKind::NotFound if !is_root => format!(
+                    "the process of the mount on {point} does not answer; repeat the command as root"
+                ),
                 io::ErrorKind::PermissionDenied => format!(
                     "the process of the mount on {point} does not answer, and only root and the user of the mount can end the mount without it; repeat the command as one of them"
                 ),
                 io::ErrorKind::NotFound => format!(
-                    "the process of the mount on {point} does not answer, and the kernel shows no connection {number} in {CONNECTIONS}; repeat the command as root after `mount -t fusectl none {CONNECTIONS}`"
+                    "the process of the mount on {point} does not answer, and the kernel shows no connection {number} in {CONNECTIONS}; repeat the command after `mount -t fusectl none {CONNECTIONS}`"
                 ),
                 _ => format!(
                     "the process of the mount on {point} does not answer, and the kernel does not abort its connection: {why}; end that process"
@@ -144,19 +130,46 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns an absolute path without `..`.
-fn plain_path(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::ParentDir => {
-                plain.pop();
+/// Links that a path may have, as the kernel allows them.
+const LINKS_MAX: usize = 40;
+
+/// Returns an absolute path without `..` and links. Behind a directory that `is_mount` names, nothing is
+/// looked at.
+fn resolved(path: &Path, is_mount: impl Fn(&Path) -> bool) -> PathBuf {
+    let mut done = PathBuf::from("/");
+    let mut rest: Vec<OsString> = parts(path);
+    let mut links = 0;
+    while let Some(name) = rest.pop() {
+        if name == ".." {
+            done.pop();
+            continue;
+        }
+        done.push(name);
+        if is_mount(&done) {
+            continue;
+        }
+        if let Ok(target) = fs::read_link(&done)
+            && links < LINKS_MAX
+        {
+            links += 1;
+            done.pop();
+            if target.is_absolute() {
+                done = PathBuf::from("/");
             }
-            Component::CurDir => {}
-            other => plain.push(other),
+            rest.extend(parts(&target));
         }
     }
-    plain
+    done
+}
+
+/// Returns the names of a path, the last one first.
+fn parts(path: &Path) -> Vec<OsString> {
+    let named = |component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::CurDir | Component::RootDir | Component::Prefix(_) => None,
+    };
+    path.components().rev().filter_map(named).collect()
 }
 
 #[cfg(test)]
@@ -184,8 +197,31 @@ mod tests {
     }
 
     #[test]
-    fn plain_path__goes_up_without_a_look() {
-        assert_eq!(plain_path(Path::new("/mnt/ck/../ck/./a/..")), Path::new("/mnt/ck"));
-        assert_eq!(plain_path(Path::new("/../a")), Path::new("/a"));
+    fn resolved__follows_links_up_to_a_mount_and_looks_at_nothing_on_it() {
+        let name = format!("clearway-links-{}", std::process::id());
+        let place = fs::canonicalize(std::env::temp_dir()).expect("a directory").join(name);
+        fs::create_dir_all(place.join("mnt/ck")).expect("made");
+        let link = |target: &str, name: &str| {
+            std::os::unix::fs::symlink(target, place.join(name)).expect("a link");
+        };
+        link("mnt/ck", "link");
+        link("../link", "mnt/up");
+        link("loop", "loop");
+        // On the mount, where nobody may look.
+        link("/nowhere", "mnt/ck/inner");
+        let mount = place.join("mnt/ck");
+        let resolve = |path: &str| resolved(&place.join(path), |path| path.starts_with(&mount));
+        for (path, expected) in [
+            ("link", "mnt/ck"),
+            ("mnt/up", "mnt/ck"),
+            ("mnt/../mnt/./ck/../ck", "mnt/ck"),
+            ("link/inner/x", "mnt/ck/inner/x"),
+            ("missing/x", "missing/x"),
+            ("loop", "loop"),
+        ] {
+            assert_eq!(resolve(path), place.join(expected), "{path}");
+        }
+        fs::remove_dir_all(&place).expect("removed");
+        assert_eq!(resolved(Path::new("/../a"), |_| true), Path::new("/a"));
     }
 }

@@ -7,10 +7,12 @@
 //! a signal kills is answered at once: nobody sees the answer. A thread that would handle a signal
 //! which asks programs to end has its call answered after [`HANDLED_ROUNDS`], so that the handler runs.
 //! It gets the [`refusal`](Waits::start) of the mount, not `EINTR`: programs make a call again that
-//! was only interrupted. Its later calls do not wait either.
+//! was only interrupted. For [`ASKED`] behind that, calls of the thread that still wait at the next
+//! look are answered early, too: a program that ends may write what it has in memory.
 //!
 //! # Invariants
-//! I1. A change of the log that is answered early is not made.
+//! I1. A change of a log on this machine that is answered early is not made. A server may make one
+//!     that it has heard of.
 //!
 //! # Source
 //! `SigPnd`, `ShdPnd`, `SigBlk`, `SigIgn` and `SigCgt` of `status`, and the field `exit_code` of `stat`,
@@ -20,7 +22,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -30,6 +32,8 @@ use crate::engine::{Answer, Held};
 const ROUND: Duration = Duration::from_secs(1);
 /// Rounds that a signal waits for the call of a thread that will handle it.
 const HANDLED_ROUNDS: u32 = 5;
+/// How long a thread that was answered early is taken for one that ends.
+const ASKED: Duration = Duration::from_secs(5);
 /// The fields of `stat`, behind the name of the program, with the time at which the thread began, and
 /// the status at its exit.
 const BEGUN: usize = 19;
@@ -42,8 +46,10 @@ const fn bit(signal: u32) -> u64 {
 const HANGUP: u64 = bit(1);
 const INTERRUPT: u64 = bit(2);
 const QUIT: u64 = bit(3);
-const KILL: u64 = bit(9);
 const TERMINATE: u64 = bit(15);
+/// Signals that end no program which does not handle them, by signal(7): SIGCHLD, SIGCONT, SIGSTOP,
+/// SIGTSTP, SIGTTIN, SIGTTOU, SIGURG and SIGWINCH.
+const HARMLESS: u64 = bit(17) | bit(18) | bit(19) | bit(20) | bit(21) | bit(22) | bit(23) | bit(28);
 
 /// What signals mean for a call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +78,9 @@ impl ThreadSignal {
         let pending = (own | shared) & !mask("SigBlk:") & !mask("SigIgn:");
         let handled = pending & mask("SigCgt:");
         let is_killed = stat_field(stat, EXIT_CODE).is_some_and(|code| code & 0x7f != 0);
-        // The kernel makes a signal that kills a program one that kills each of its threads, except
-        // one that writes a core.
-        if is_killed || own & KILL != 0 || pending & !handled & QUIT != 0 {
+        // One that kills a program may stay pending as it is, where it writes a core or another
+        // signal is pending already.
+        if is_killed || pending & !handled & !HARMLESS != 0 {
             Self::Deadly
         } else if handled & (HANGUP | INTERRUPT | QUIT | TERMINATE) != 0 {
             Self::Handled
@@ -195,11 +201,19 @@ impl WatchedCall {
     }
 }
 
+/// A thread that is taken for one that ends.
+#[derive(Clone, Copy)]
+struct AskedThread {
+    /// When it began.
+    begun: u64,
+    until: Instant,
+}
+
 #[derive(Default)]
 struct WaitsState {
     calls: Vec<Arc<WatchedCall>>,
-    /// Threads that a signal has asked to end, and when they began.
-    asked: BTreeMap<u32, u64>,
+    /// Threads that a signal has asked to end.
+    asked: BTreeMap<u32, AskedThread>,
     /// Calls get an error instead of waiting: the mount is ending.
     is_ending: bool,
     is_over: bool,
@@ -244,19 +258,23 @@ impl WaitsShared {
             state.clean();
             let calls = state.calls.clone();
             drop(state);
-            self.review(&calls, ThreadSignal::read);
+            self.review(Instant::now(), &calls, ThreadSignal::read);
         }
     }
 
-    /// Answers the calls whose threads have signals for it.
-    fn review(&self, calls: &[Arc<WatchedCall>], look: impl Fn(u32) -> ThreadSignal) {
-        let to_end = calls.iter().filter(|watched| watched.review(look(watched.thread)));
-        let to_end: Vec<_> = to_end.collect();
-        let threads = to_end.iter().filter_map(|it| Some((it.thread, begun(it.thread)?)));
-        let threads: Vec<_> = threads.collect();
+    /// Answers the calls whose threads have signals for it, or were asked to end before.
+    fn review(&self, now: Instant, calls: &[Arc<WatchedCall>], look: impl Fn(u32) -> ThreadSignal) {
+        let (signalled, others): (Vec<_>, Vec<_>) =
+            calls.iter().partition(|watched| watched.review(look(watched.thread)));
         let mut state = self.lock();
-        state.asked.retain(|thread, at| begun(*thread) == Some(*at));
-        state.asked.extend(threads);
+        state.asked.retain(|thread, it| now < it.until && begun(*thread) == Some(it.begun));
+        let asked = others.into_iter().filter(|it| state.asked.contains_key(&it.thread));
+        let to_end: Vec<_> = asked.chain(signalled.iter().copied()).collect();
+        for thread in signalled.iter().map(|watched| watched.thread) {
+            if let Some(begun) = begun(thread) {
+                state.asked.insert(thread, AskedThread { begun, until: now + ASKED });
+            }
+        }
         drop(state);
         let to_end: Vec<_> = to_end.iter().filter_map(|watched| watched.waiting()).collect();
         self.refuse(&to_end);
@@ -313,10 +331,9 @@ impl Waits {
         let (call, rounds) = (Arc::downgrade(&call), AtomicU32::new(0));
         state.calls.push(Arc::new(WatchedCall { thread, call, rounds }));
         let is_first = state.calls.len() == 1;
-        let is_refused = state.is_ending
-            || state.asked.get(&thread).is_some_and(|at| begun(thread) == Some(*at));
+        let is_ending = state.is_ending;
         drop(state);
-        if is_refused {
+        if is_ending {
             held.refuse(self.0.refusal);
             (self.0.ended)();
         }
@@ -378,8 +395,12 @@ mod tests {
         for (masks, exit_code, expected) in [
             ([0, 0, 0, 0, 0], 0, ThreadSignal::None),
             // The kernel's form of a signal that ends the program.
-            ([KILL, TERMINATE, 0, 0, 0], 0, ThreadSignal::Deadly),
+            ([bit(9), TERMINATE, 0, 0, 0], 0, ThreadSignal::Deadly),
             ([0, QUIT, 0, 0, 0], 0, ThreadSignal::Deadly),
+            // It keeps one as it is behind another, handled one.
+            ([0, TERMINATE | bit(14), 0, 0, bit(14)], 0, ThreadSignal::Deadly),
+            ([0, TERMINATE | bit(17), 0, 0, bit(17)], 0, ThreadSignal::Deadly),
+            ([0, bit(17) | bit(18) | bit(28), 0, 0, 0], 0, ThreadSignal::None),
             ([0, 0, 0, 0, 0], 15, ThreadSignal::Deadly),
             // A program that exits by itself with status 3.
             ([0, 0, 0, 0, 0], 3 << 8, ThreadSignal::None),
@@ -431,11 +452,11 @@ mod tests {
     fn review__a_call_of_a_dead_program_ends_at_once_and_its_change_is_not_made() {
         let (held, place) = call();
         let calls = watched(&held);
-        shared().review(&calls, |_| ThreadSignal::None);
+        shared().review(Instant::now(), &calls, |_| ThreadSignal::None);
         assert_eq!(*place.lock().expect("whole"), None);
         let lacks = || Err::<u8, _>(Held::Lacks(crate::engine::Shortage::Common));
         assert_eq!(held.attempt(lacks), lacks());
-        shared().review(&calls, |_| ThreadSignal::Deadly);
+        shared().review(Instant::now(), &calls, |_| ThreadSignal::Deadly);
         assert_eq!(*place.lock().expect("whole"), Some(Err(Errno::NOSPC)));
         let made = held.attempt(|| panic!("a change that was refused") as Result<u8, Held>);
         assert_eq!(made, Err(Held::Errno(Errno::INTR)));
@@ -447,11 +468,26 @@ mod tests {
         let (held, place) = call();
         let calls = watched(&held);
         for _ in 0..HANDLED_ROUNDS {
-            shared().review(&calls, |_| ThreadSignal::Handled);
+            shared().review(Instant::now(), &calls, |_| ThreadSignal::Handled);
             assert_eq!(*place.lock().expect("whole"), None);
         }
-        shared().review(&calls, |_| ThreadSignal::Handled);
+        shared().review(Instant::now(), &calls, |_| ThreadSignal::Handled);
         assert_eq!(*place.lock().expect("whole"), Some(Err(Errno::NOSPC)));
+    }
+
+    #[test]
+    fn review__later_calls_of_a_thread_that_was_asked_to_end_wait_again_after_a_time() {
+        let (shared, begin) = (shared(), Instant::now());
+        let (first, place) = call();
+        shared.review(begin, &watched(&first), |_| ThreadSignal::Deadly);
+        assert_eq!(*place.lock().expect("whole"), Some(Err(Errno::NOSPC)));
+        for (later, outcome) in
+            [(ASKED - Duration::from_millis(1), Some(Err(Errno::NOSPC))), (ASKED, None)]
+        {
+            let (held, place) = call();
+            shared.review(begin + later, &watched(&held), |_| ThreadSignal::None);
+            assert_eq!(*place.lock().expect("whole"), outcome, "{later:?}");
+        }
     }
 
     #[test]
@@ -459,7 +495,7 @@ mod tests {
         let (held, place) = call();
         let calls = watched(&held);
         assert_eq!(held.attempt(|| Ok(3)), Ok(3));
-        shared().review(&calls, |_| ThreadSignal::Deadly);
+        shared().review(Instant::now(), &calls, |_| ThreadSignal::Deadly);
         assert_eq!(*place.lock().expect("whole"), None);
         assert!(held.answer(Ok(3)));
         assert_eq!(*place.lock().expect("whole"), Some(Ok(3)));

@@ -601,7 +601,7 @@ impl RemoteFiles {
         };
         let named: Vec<String> = self.names(&lost);
         self.fail();
-        if bytes > 0 {
+        if bytes > 0 && !named.is_empty() {
             let others = match lost.len() - named.len() {
                 0 => String::new(),
                 1 => " and 1 other file".to_owned(),

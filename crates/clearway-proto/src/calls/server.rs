@@ -213,9 +213,10 @@ impl CallServer {
         Ok(())
     }
 
-    fn release(&mut self, client: Rank, number: u64) {
+    fn release(&mut self, now: LocalNs, client: Rank, number: u64) {
         if let Some(inbox) = self.inboxes.get_mut(&client) {
             inbox.release(number);
+            self.used = self.used.max(Some(now));
         }
     }
 
@@ -226,10 +227,10 @@ impl CallServer {
         out: &mut Out<ServerCallEvent>,
     ) {
         match command {
-            ServerCallCommand::Release { client, number } => self.release(client, number),
+            ServerCallCommand::Release { client, number } => self.release(now, client, number),
             ServerCallCommand::Answer { client, response } => {
                 // The client believes that these frames are free when it has the response.
-                self.release(client, response.number);
+                self.release(now, client, response.number);
                 if !self.lost.contains_key(&client) {
                     self.outbox.push(client, response);
                 }

@@ -118,9 +118,9 @@ fn idle__frames_that_nothing_has_used_for_a_time_are_reported_once() {
     assert_eq!(server.deadline(), None, "the application has the request");
     let release = ServerCallCommand::Release { client: Rank(1), number: 1 };
     assert_eq!(reported(&mut server, LocalNs(60), Input::Command(release)), []);
-    assert_eq!(server.deadline(), Some(LocalNs(150)));
-    assert_eq!(reported(&mut server, LocalNs(149), Input::Tick), []);
-    assert_eq!(reported(&mut server, LocalNs(150), Input::Tick), [ServerCallEvent::FramesIdle]);
+    assert_eq!(server.deadline(), Some(LocalNs(160)), "a request held long is no idle frame");
+    assert_eq!(reported(&mut server, LocalNs(159), Input::Tick), []);
+    assert_eq!(reported(&mut server, LocalNs(160), Input::Tick), [ServerCallEvent::FramesIdle]);
     assert_eq!((server.deadline(), server.are_frames_free()), (None, true));
     assert_eq!(reported(&mut server, LocalNs(999), Input::Tick), [], "once");
     // A client that is back uses frames again.

@@ -241,7 +241,7 @@ const LOST: &str =
     "Let victims send less, or nothing else use the network: messages are lost without congestors.";
 const MORE_LOAD: &str = "Offer more load: a higher `--intensity`, or congestors whose target is a victim (`placement` of the scenario).";
 pub(super) const REACH: &str = "Let congestors reach more: fewer of them, or a lower rate of links, so that processors keep up.";
-const COMPARE: &str = "Measure the same congestors without yielding before those that yield, as in `--congestors staging,staging-yield`.";
+const COMPARE: &str = "Measure the same congestors without yielding before those that yield, as in `--congestors staging,staging-yield`, so that they allow a statement.";
 
 /// From this part of another load on, a load counts as the same: what draws and windows of one run
 /// differ by.
@@ -257,13 +257,15 @@ pub fn judge(rules: &Rules, evidence: &VictimEvidence) -> Verdict {
     let (reached, needed) = (share * 100.0, rules.congestor_share_min * 100.0);
     let shortfall =
         format!("congestors reached {reached:.0} % of their fair rate, {needed:.0} % are needed");
-    let step = match evidence.brake {
-        LimitingFactor::Unknown => Some(REACH),
-        LimitingFactor::Yielding { unyielding: None } => Some(COMPARE),
-        LimitingFactor::Network { .. } | LimitingFactor::Yielding { .. } => None,
-    };
-    if step.is_some() || !flaws.is_empty() {
-        flaws.push((shortfall, step.unwrap_or(REACH)));
+    match evidence.brake {
+        LimitingFactor::Unknown => flaws.push((shortfall.clone(), REACH)),
+        LimitingFactor::Yielding { unyielding: None } => flaws.push((shortfall.clone(), COMPARE)),
+        LimitingFactor::Network { .. } if !flaws.is_empty() => {
+            flaws.push((shortfall.clone(), REACH));
+        }
+        LimitingFactor::Network { .. } | LimitingFactor::Yielding { .. } => {}
+    }
+    if !flaws.is_empty() {
         return invalid(flaws);
     }
     let mut verdict = effect(rules, evidence);
@@ -569,6 +571,9 @@ mod tests {
         let verdict = judge(&Rules::default(), &yields(30.0, None));
         assert_eq!(verdict.outcome, NetworkOutcome::Invalid);
         assert_eq!(verdict.next_steps, [COMPARE]);
+        // What it reached is no flaw: it fell short on purpose.
+        let busy = VictimEvidence { overload: Some(0.9), ..yields(30.0, Some(0.99)) };
+        assert_eq!(judge(&Rules::default(), &busy).next_steps, [MORE_LOAD]);
         // One that yields and reaches its share needs nothing to compare with.
         let full = VictimEvidence { congestor_share: Some(0.96), ..yields(30.0, None) };
         assert_eq!(outcome(&full), NetworkOutcome::Contained);

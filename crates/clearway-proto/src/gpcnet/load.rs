@@ -7,7 +7,7 @@
 //! ```
 //! An agreement is asked for before a block of iterations and looked at after it, so that the load
 //! does not pause for it. In the first pass it is the greatest time that a rank of the group has
-//! spent; next to the victims, whether all know that the victims are done.
+//! spent; while victims run, whether all know that the victims are done.
 //!
 //! # Source
 //! GPCNeT v1.3. There the congestors look for the end of the victims between passes of up to 256

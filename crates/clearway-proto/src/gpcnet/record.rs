@@ -59,7 +59,7 @@ pub struct GpcnetRecord {
     pub ranks: u32,
     /// The test; of a congestor, its first pass.
     pub times: Times,
-    /// What a congestor did next to the victims.
+    /// What a congestor did while victims ran.
     pub beside: Times,
     /// Segments that were sent again.
     pub resent: u64,

@@ -58,7 +58,7 @@ impl Summary {
         summarise(&parts, &figure, HasRings::from_test(test), test.unit(), mended)
     }
 
-    /// Creates a `Summary` of `congestor`: next to the victims, or of its first pass if the defect
+    /// Creates a `Summary` of `congestor`: while victims ran, or of its first pass if the defect
     /// is kept or there was no other. MiB a second and rank, roots left out.
     pub fn from_congestor(
         congestor: Congestor,

@@ -144,7 +144,7 @@ fn isolated(rows: &[TableRow<Test>], detail: Detail) -> String {
     text
 }
 
-/// A test under load, and what they did meanwhile.
+/// A test under load, and what congestors did meanwhile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CongestedTest {
     /// The test.

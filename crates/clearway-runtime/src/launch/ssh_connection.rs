@@ -182,8 +182,9 @@ impl Drop for OpeningConnection {
 #[derive(Debug)]
 struct SocketDirectory {
     path: PathBuf,
-    /// Locked for as long as this process may use the directory.
-    _lock: File,
+    /// Locked for as long as this process may use the directory; none where the file system has no
+    /// locks, so that nobody removes what others left there.
+    _lock: Option<File>,
 }
 
 impl SocketDirectory {
@@ -202,10 +203,11 @@ impl SocketDirectory {
             let random: [u8; 8] = frame::random().map_err(io::Error::other)?;
             let path = above.join(format!("{PREFIX}{:016x}", u64::from_le_bytes(random)));
             DirBuilder::new().mode(0o700).create(&path)?;
-            if let Some(lock) = lock(&path)? {
-                return Ok(Self { path, _lock: lock });
+            match lock(&path) {
+                // Another process took it for one that was left, and removes it.
+                Ok(None) => {}
+                locked => return Ok(Self { path, _lock: locked.ok().flatten() }),
             }
-            // Another process took it for one that was left, and removes it.
         }
     }
 

@@ -119,7 +119,8 @@ pub(crate) enum Command {
     /// Unmount a log, and wait until everything is on its disk; the next mount continues the drain.
     Umount {
         /// Return an error to requests that wait, and unmount at once, even if programs have files
-        /// open: for a mount whose server does not come back. Writes that the server lacks are lost.
+        /// open: for a mount whose server does not come back, or whose process does not answer within
+        /// 5 s. Writes that the server lacks, or that are not synced then, are lost.
         #[arg(long)]
         force: bool,
         /// Unmount this directory.

@@ -23,25 +23,23 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// # Errors
 /// One sentence: what else to name, or what is missing.
 pub(super) fn end(directory: &Path) -> Result<Option<Exit>> {
-    let Some(mount) = TableMount::find(directory).context("cannot read the table of mounts")?
-    else {
-        return Ok(None);
-    };
+    let found = TableMount::find(directory).context("cannot read the table of mounts")?;
+    let Some((mount, path)) = found else { return Ok(None) };
     let point = mount.point.display().to_string();
-    if !mount.is_point(directory) {
+    if path != mount.point {
         bail!(
             "{} lies in the mount on {point}; name that, as in `clearway umount --force {point}`",
             directory.display()
         );
     }
-    if does_answer(&mount.point) {
+    if abandons_in_time(&mount.point) {
         return Ok(None);
     }
     mount.abort()?;
     // An abort does not unmount, but nobody waits any more.
     detach(&mount.point).with_context(|| format!("cannot unmount {point}"))?;
     notice!(
-        "clearway: the process of the mount on {} does not answer; writes that are not synced may be lost, and it keeps what it has open until it ends",
+        "clearway: unmounted {} without its process, which does not answer; writes that were not synced may be lost, and the process keeps the log open until it ends",
         escaped(&point)
     );
     Ok(Some(Exit::Good))
@@ -49,7 +47,7 @@ pub(super) fn end(directory: &Path) -> Result<Option<Exit>> {
 
 /// Has the process of a mount give up its servers; returns whether it answers, or is gone, in time. Its
 /// silence holds a thread, which an abort frees.
-fn does_answer(point: &Path) -> bool {
+fn abandons_in_time(point: &Path) -> bool {
     let (sender, answered) = channel();
     let point = point.to_owned();
     thread::spawn(move || {

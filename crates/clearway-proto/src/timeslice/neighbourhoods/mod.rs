@@ -69,9 +69,9 @@ pub struct RoundTripTable {
 pub struct NetworkParts {
     /// The part of each host, numbered in the order of their first hosts.
     pub of_host: Vec<u32>,
-    /// The mean distance of hosts in one part.
+    /// The median distance of hosts in one part.
     pub within: Nanos,
-    /// The mean distance of hosts in different parts; zero where there is one.
+    /// The median distance of hosts in different parts; zero where no pair of such hosts is known.
     pub between: Nanos,
     /// The part of hosts without a known distance to the others, if there are any.
     pub silent: Option<u32>,
@@ -168,7 +168,7 @@ impl RoundTripTable {
             let next = numbers.len() as u32;
             *part = *numbers.entry(is_member.then_some(*label)).or_insert(next);
         }
-        let mut sums = [(0u128, 0u128); 2];
+        let mut times: [Vec<Nanos>; 2] = [Vec::new(), Vec::new()];
         for ((a, b), quarters) in &self.pairs {
             let (Some(least), Some(one), Some(other)) = (
                 quarters.iter().flatten().min(),
@@ -177,10 +177,13 @@ impl RoundTripTable {
             ) else {
                 continue;
             };
-            let (sum, count) = &mut sums[usize::from(one != other)];
-            (*sum, *count) = (*sum + u128::from(least.0), *count + 1);
+            times[usize::from(one != other)].push(*least);
         }
-        let [within, between] = sums.map(|(sum, count)| Nanos((sum / count.max(1)) as u64));
+        // One pair that was held up must not stand for all.
+        let [within, between] = times.map(|mut times| {
+            times.sort_unstable();
+            times.get(times.len() / 2).copied().unwrap_or_default()
+        });
         let silent = numbers.get(&None).copied();
         NetworkParts { of_host, within, between, silent }
     }

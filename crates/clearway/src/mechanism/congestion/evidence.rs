@@ -35,7 +35,7 @@ pub(crate) struct Evidence {
     pub(crate) congested: [Resampled; 3],
     /// All samples without congestors.
     pub(crate) isolated_times: Histogram,
-    /// All samples next to them.
+    /// All samples under load.
     pub(crate) congested_times: Histogram,
     /// By slice: p99 of the victims.
     pub(crate) p99_of_slice: Vec<Option<f64>>,

@@ -16,7 +16,7 @@
 //! I1. A timeslice is released once the sink has taken it, never before.
 //! I2. One that is complete waits for those before it in the builder's order that are not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -69,7 +69,7 @@ enum Outlet {
     /// On a thread of its own, because it may wait.
     Thread(SinkThread),
     /// Here; `None` when there will be no more timeslices.
-    Here { sink: Option<Box<dyn TimesliceSink>>, event: Option<SinkEvent> },
+    Here { sink: Option<Box<dyn TimesliceSink>>, events: VecDeque<SinkEvent> },
 }
 
 impl BuilderOutput {
@@ -80,7 +80,7 @@ impl BuilderOutput {
     pub(super) fn open(kind: &SinkKind, place: u64, slices: SliceRule) -> Result<Self> {
         let (sink, unfinished) = sink::open(kind, place)?;
         let outlet = match kind {
-            SinkKind::Check => Outlet::Here { sink: Some(sink), event: None },
+            SinkKind::Check => Outlet::Here { sink: Some(sink), events: VecDeque::new() },
             _ => Outlet::Thread(SinkThread::spawn(sink, slices)?),
         };
         Ok(Self {
@@ -141,10 +141,10 @@ impl BuilderOutput {
     }
 
     /// Returns whether the sink takes a timeslice at once.
-    const fn takes_more(&self) -> bool {
+    fn takes_more(&self) -> bool {
         match &self.outlet {
             Outlet::Thread(thread) => thread.under_way < UNDER_WAY_MAX,
-            Outlet::Here { sink, event } => sink.is_some() && event.is_none(),
+            Outlet::Here { sink, events } => sink.is_some() && events.is_empty(),
         }
     }
 
@@ -162,9 +162,9 @@ impl BuilderOutput {
         self.position += 1;
         match &mut self.outlet {
             Outlet::Thread(thread) => thread.give(numbers, parts),
-            Outlet::Here { sink: Some(sink), event } => {
+            Outlet::Here { sink: Some(sink), events } => {
                 let taken = sink.take(DescribedTimeslice::new(numbers, parts, self.slices));
-                *event = Some(taken.map_or_else(
+                events.push_back(taken.map_or_else(
                     |error| SinkEvent::Failed(format!("{error:#}")),
                     |()| SinkEvent::Taken(timeslice),
                 ));
@@ -177,9 +177,9 @@ impl BuilderOutput {
     pub(super) fn end(&mut self) {
         match &mut self.outlet {
             Outlet::Thread(thread) => thread.work = None,
-            Outlet::Here { sink, event } => {
+            Outlet::Here { sink, events } => {
                 if let Some(mut sink) = sink.take() {
-                    *event = Some(over(&mut *sink));
+                    events.push_back(over(&mut *sink));
                 }
             }
         }
@@ -189,7 +189,7 @@ impl BuilderOutput {
     pub(super) fn next_event(&mut self) -> Option<SinkEvent> {
         let event = match &mut self.outlet {
             Outlet::Thread(thread) => thread.next_event(),
-            Outlet::Here { event, .. } => event.take(),
+            Outlet::Here { events, .. } => events.pop_front(),
         };
         self.taken += u64::from(matches!(event, Some(SinkEvent::Taken(_))));
         event

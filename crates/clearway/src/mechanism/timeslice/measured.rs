@@ -253,7 +253,7 @@ impl MeasuredNetwork {
         let sampled = match self.pairs {
             _ if of_host.len() < HOSTS_MIN as usize => {
                 return format!(
-                    "measured no parts of the network: below {HOSTS_MIN} hosts there are none"
+                    "did not measure the network: it takes {HOSTS_MIN} hosts to show parts"
                 );
             }
             [0, _] => return "measured no parts of the network: no host answers".to_owned(),
@@ -506,7 +506,7 @@ mod tests {
         assert!(flat.by_rank.is_empty());
         assert!(flat.about().ends_with("6 hosts have round trips of 2.0 us"), "{}", flat.about());
         let few = of(5, &|_, _| 2_000);
-        assert!(few.by_rank.is_empty() && few.about().ends_with("below 6 hosts there are none"));
+        assert!(few.by_rank.is_empty() && few.about().ends_with("it takes 6 hosts to show parts"));
         let none = of(6, &|_, _| 0);
         assert!(none.by_rank.is_empty() && none.about().ends_with("no host answers"));
         let silent = of(6, &|a, b| if a == 1 || b == 1 { 0 } else { 2_000 });
