@@ -39,8 +39,8 @@ pub(super) struct NetworkFlags {
     /// With --on lab: set the rate of the first input's link [default: that of the others].
     #[arg(long, value_name = "RATE")]
     pub(super) slow: Option<BitsPerSec>,
-    /// With --on lab: put the second half of the ranks on a second switch, behind a trunk of this
-    /// rate [default: one switch].
+    /// With --on lab: put the second half of the ranks, with equal numbers the builders, on a second
+    /// switch behind a trunk of this rate [default: one switch].
     #[arg(long, value_name = "RATE")]
     trunk: Option<BitsPerSec>,
     /// Use N ranks with contributions [default: 4 in a lab, 32 simulated, of a job half].

@@ -44,8 +44,8 @@ pub(crate) struct LogFlags {
     /// log keeps its size, whatever this says [default: 4GiB].
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     size: Option<Bytes>,
-    /// Limit the number of files, directories and links in the log, at least 2: the mount point is
-    /// one. Each takes about 500 bytes of memory [default: 1000000].
+    /// Limit the number of files, directories, symbolic links and further names of files in the log,
+    /// at least 2: the mount point is one. Each takes about 500 bytes of memory [default: 1000000].
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(u32).range(i64::from(INODES_MIN)..))]
     inodes: Option<u32>,
     /// Set the memory for written bytes, from 16MiB to that of the machine. A write waits while

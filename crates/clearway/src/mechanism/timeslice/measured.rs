@@ -95,7 +95,7 @@ impl PingTimes {
     }
 
     /// Returns those with which `rounds` take the usual time, if they can.
-    fn of_rounds(rounds: usize) -> Self {
+    fn from_rounds(rounds: usize) -> Self {
         let slot = USUAL.0 / rounds.max(1) as u64;
         let quarter = slot.saturating_sub(DRAIN.0 + REST.0) / QUARTERS as u64;
         let interval = (quarter / PINGS[0]).clamp(INTERVAL[0].0, INTERVAL[1].0);
@@ -197,7 +197,7 @@ impl PingSchedule {
         let most = (MOST.0 / PingTimes::shortest().slot.0) as usize;
         let ranks: Vec<Rank> = hosts.iter().filter_map(|ranks| ranks.first().copied()).collect();
         let tournament = Tournament::new(ranks.len() as u32, most, RandomKey::new(seed));
-        let times = PingTimes::of_rounds(tournament.rounds());
+        let times = PingTimes::from_rounds(tournament.rounds());
         Self { ranks, tournament, times, seed }
     }
 

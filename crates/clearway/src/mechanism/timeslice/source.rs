@@ -39,7 +39,7 @@ impl MicrosliceSource {
                 let Some(buffer) = made.buffer else {
                     return Ok(Some(Self::Generated(GeneratedMicroslices::new(generator, most))));
                 };
-                SourceStream::of_detector(
+                SourceStream::from_detector(
                     generator,
                     most,
                     Pace { step: made.step, buffer: buffer.0 as usize },
@@ -47,7 +47,7 @@ impl MicrosliceSource {
             }
             SourceKind::Archives(template) => {
                 let name = filled(template, INPUT, place).to_string_lossy().into_owned();
-                SourceStream::of_archives(name, most)
+                SourceStream::from_archives(name, most)
             }
         };
         Ok(Some(Self::Stream(stream?)))

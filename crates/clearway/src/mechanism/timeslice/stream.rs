@@ -138,7 +138,11 @@ impl SourceStream {
     ///
     /// # Errors
     /// When there is no thread for it.
-    pub(super) fn of_detector(generator: Generator, most: Option<u64>, pace: Pace) -> Result<Self> {
+    pub(super) fn from_detector(
+        generator: Generator,
+        most: Option<u64>,
+        pace: Pace,
+    ) -> Result<Self> {
         Self::spawn(true, Box::new(move |sender| detect(&generator, most, pace, sender)))
     }
 
@@ -146,7 +150,7 @@ impl SourceStream {
     ///
     /// # Errors
     /// When they have no name that can be read, or there is no thread for it.
-    pub(super) fn of_archives(template: String, most: Option<u64>) -> Result<Self> {
+    pub(super) fn from_archives(template: String, most: Option<u64>) -> Result<Self> {
         let is_live = is_sent_in(&template)?;
         Self::spawn(is_live, Box::new(move |sender| read(&template, most, sender)))
     }
