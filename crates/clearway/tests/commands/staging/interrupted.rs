@@ -18,8 +18,9 @@ const FILL: &str = "dd if=/dev/zero of=\"$1/big\" bs=1M count=400";
 
 /// Starts a shell with this script in a mounted directory.
 fn start(place: &StagingPlace, script: &str) -> Child {
-    let mut command = Command::new("sh");
-    command.args(["-c", script, "sh"]).arg(place.path("mnt"));
+    // A job in the background of a script inherits that SIGINT and SIGQUIT are ignored.
+    let mut command = Command::new("env");
+    command.args(["--default-signal", "sh", "-c", script, "sh"]).arg(place.path("mnt"));
     command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("a shell")
 }
 
