@@ -29,7 +29,7 @@ pub enum FsError {
         why: LogError,
     },
     /// Another process has the log open: unmount it there first.
-    #[error("the log in {path} is in use by another mount{holder}; unmount that one first", path = path.display())]
+    #[error("the log in {path} is in use by another mount{holder}; unmount that one first, or end its process after a forced unmount", path = path.display())]
     InUse {
         /// Its directory.
         path: PathBuf,

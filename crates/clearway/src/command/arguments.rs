@@ -118,9 +118,9 @@ pub(crate) enum Command {
     Mount(Box<MountFlags>),
     /// Unmount a log, and wait until everything is on its disk; the next mount continues the drain.
     Umount {
-        /// Return an error to requests that wait, and unmount at once, even if programs have files
-        /// open: for a mount whose server does not come back, or whose process does not answer within
-        /// 5 s. Writes that the server lacks, or that are not synced then, are lost.
+        /// End a mount whose server does not come back: return an error to requests that wait, and
+        /// unmount, even if programs have files open. End any mount whose process does not answer
+        /// within 5 s. Writes that the server lacks, or that are not synced, are lost.
         #[arg(long)]
         force: bool,
         /// Unmount this directory.

@@ -16,6 +16,7 @@ mod gpcnet;
 mod lab;
 mod mount;
 mod mount_copies;
+mod mount_lookup;
 mod msa;
 mod pages;
 mod policy;

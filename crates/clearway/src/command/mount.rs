@@ -18,7 +18,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
-use clearway_fs::client::ControlClient;
 use clearway_fs::control::{ControlRequest, ControlResponse};
 use clearway_fs::mount::{
     MountOptions, Mounted, Reporter, Unmounter, detach, is_left_behind, unmount,
@@ -34,6 +33,7 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::mount_lookup::find_mount;
 use super::{counted, forced_unmount, mount_copies};
 use crate::mechanism::staging::log_flags::LogFlags;
 use crate::mechanism::staging::metrics::{MountMetrics, RemoteMountMetrics};
@@ -405,8 +405,7 @@ pub(crate) fn umount(directory: &Path, kind: UnmountKind) -> Result<Exit> {
     {
         return Ok(ended);
     }
-    let found = ControlClient::find(directory);
-    let (client, _) = match found {
+    let (client, _) = match find_mount(directory) {
         Ok(found) => found,
         Err(why) => return umount_left_behind(directory, why),
     };

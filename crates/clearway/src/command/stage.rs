@@ -21,6 +21,7 @@ use clearway_proto::stats::{Quantile, QuantileValue};
 use clearway_runtime::launch::escaped;
 use serde::Serialize;
 
+use super::mount_lookup::find_mount;
 use super::warm::{WarmFlags, warm};
 use super::{counted, json_text, print};
 use crate::mechanism::staging::job::{self, HeldProgramFlags, NodeMountFlags, StageJobFlags};
@@ -250,7 +251,7 @@ fn ask(
         response => take(response),
     };
     let found: Vec<(ControlClient, ControlPath)> =
-        paths.iter().map(|path| ControlClient::find(path)).collect::<Result<_, _>>()?;
+        paths.iter().map(|path| find_mount(path)).collect::<Result<_, _>>()?;
     for of_mount in found.chunk_by(|(one, _), (other, _)| one == other) {
         for some in of_mount.chunks(PATHS_MAX) {
             let Some((client, _)) = some.first() else { continue };
@@ -274,7 +275,7 @@ struct ServersStatus {
 }
 
 fn status(path: &Path, format: FigureFormat) -> Result<()> {
-    let (client, _) = ControlClient::find(path)?;
+    let (client, _) = find_mount(path)?;
     let mut found = Vec::new();
     client.ask(&ControlRequest::Status, |response| {
         if let ControlResponse::Status(status) = response {

@@ -32,6 +32,7 @@ use clearway_fs::control::{ControlPath, ControlRequest, ControlResponse, FileKin
 use clearway_proto::base::Bytes;
 use clearway_runtime::machine_memory::machine_memory;
 
+use super::mount_lookup::find_mount;
 use super::print;
 use crate::mechanism::cast::{CastRequest, cast};
 use crate::run::exit::Exit;
@@ -140,7 +141,7 @@ fn find(paths: &[PathBuf]) -> Result<(Vec<StoredFile>, FileSum)> {
         // A link that a user names stands for what it leads to.
         let path =
             path.canonicalize().with_context(|| format!("cannot find {}", path.display()))?;
-        let (mount, path) = ControlClient::find(&path)?;
+        let (mount, path) = find_mount(&path)?;
         let mut next = vec![path];
         while !next.is_empty() {
             let some = next.split_off(next.len().saturating_sub(PATHS_MAX));

@@ -74,6 +74,9 @@ fn umount__force_ends_a_mount_whose_process_is_stopped() {
     assert_eq!((status, said.trim_end().lines().count()), (Some(1), 1), "{said}");
     assert!(said.contains(&format!("`clearway umount --force {point}`")), "{said}");
     kill(process, Signal::SIGSTOP).expect("sent");
+    let mut asking = Command::new(PROGRAM);
+    asking.args(["stage", "status"]).arg(place.path("mnt")).stderr(Stdio::piped());
+    let mut asking = asking.spawn().expect("the program");
     let mut waiting = Command::new("stat").arg(place.on_mount("other")).spawn().expect("stat");
     if nix::unistd::geteuid().is_root() {
         let (status, said) = umount(&place.path("mnt"), Some(65534));
@@ -81,17 +84,23 @@ fn umount__force_ends_a_mount_whose_process_is_stopped() {
         let words = ["only root and the user of the mount", "repeat the command as root"];
         assert!(words.iter().any(|words| said.contains(words)), "{said}");
     }
+    let mut hint = String::new();
+    let output = asking.stderr.take().expect("piped");
+    BufReader::new(output).read_line(&mut hint).expect("a line");
+    assert!(hint.contains("does not answer yet; `clearway umount --force`"), "{hint}");
     // Through a link, which is no reason to ask the process.
     symlink(place.path("mnt"), place.path("link")).expect("a link");
     let (status, said) = umount(&place.path("link"), None);
     if said.contains("the kernel shows no connection") {
         kill(process, Signal::SIGCONT).expect("sent");
         waiting.wait().expect("an end");
+        asking.wait().expect("an end");
         place.umount();
         return eprintln!("skipped: {}", said.trim());
     }
     assert_eq!((status, said.trim_end().lines().count()), (Some(0), 1), "{said}");
     assert!(!waiting.wait().expect("an end").success(), "who waits gets an error");
+    assert!(!asking.wait().expect("an end").success());
     assert_eq!(fs::read_dir(place.path("mnt")).expect("there").count(), 0, "unmounted");
     kill(process, Signal::SIGCONT).expect("sent");
     place.wait_until_closed();
