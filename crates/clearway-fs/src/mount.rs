@@ -130,7 +130,7 @@ impl Unmounter {
     }
 
     /// Unmounts because a signal asks for it. Where calls of programs wait for the log or a server,
-    /// they have [`WAITS_GRACE`]; then they get errors, so that their programs can end, and
+    /// they have five seconds; then they get errors, so that their programs can end, and
     /// `is_cut_short` is set.
     ///
     /// # Errors
