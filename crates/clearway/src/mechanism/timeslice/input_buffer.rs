@@ -533,7 +533,7 @@ impl InputBuffer {
         Ok(has_made)
     }
 
-    /// Gives the memory of microslices back that no timeslice needs, where none is needed.
+    /// Frees memory when no microslice is needed.
     fn release_if_empty(&mut self) {
         if self.kept.is_empty() {
             self.release();

@@ -41,12 +41,13 @@ use crate::run::venue::ProcessVenue;
 
 /// The distances of fewer are too few to show parts.
 const HOSTS_MIN: u32 = 6;
-/// From one ping of a host to the next: longer than a round trip between hosts of one site; at best
-/// so long that hosts which share few processors, as those of a lab do, keep up.
+/// The least and the longest time from one ping of a host to the next: longer than a round trip
+/// between hosts of one site, and so long that hosts which share few processors, as in a lab, keep up.
 const INTERVAL: [Nanos; 2] = [Nanos::from_micros(200), Nanos::from_millis(1)];
-/// Pings of a quarter: the least of fewer is not well known, and that of more no better.
+/// The fewest and the most pings of a quarter: the least time of fewer is uncertain, and that of more
+/// is no better.
 const PINGS: [u64; 2] = [8, 64];
-/// How long answers are waited for behind a round.
+/// How long a round waits for answers behind its last ping.
 const DRAIN: Nanos = Nanos::from_millis(2);
 /// Between two rounds: within it orders arrive at all ranks.
 const REST: Nanos = Nanos::from_micros(1_500);
@@ -72,7 +73,7 @@ pub(crate) struct PingTimes {
     interval: Nanos,
     /// A quarter of a round.
     quarter: Nanos,
-    /// How long answers are waited for.
+    /// How long a round waits for answers behind its last ping.
     drain: Nanos,
     /// From the beginning of a round to that of the next.
     slot: Nanos,
@@ -410,7 +411,7 @@ mod tests {
     use super::*;
 
     fn hosts(count: u32, each: u32) -> Vec<Vec<Rank>> {
-        // Ranks of a host are not beside each other.
+        // Ranks of a host do not follow each other.
         (0..count).map(|host| (0..each).map(|n| Rank(n * count + host)).collect()).collect()
     }
 

@@ -21,7 +21,7 @@ pub(in super::super) struct PingOutcome {
     pub(in super::super) results: Vec<PingResult>,
     /// What the coordinator said meanwhile.
     pub(in super::super) asked: VecDeque<Incoming<TimesliceRequest>>,
-    /// It is there.
+    /// The coordinator has not closed its connection.
     pub(in super::super) is_coordinated: bool,
 }
 
