@@ -67,6 +67,7 @@ use serde_json::json;
 
 use self::contestant::{CONTESTS, Contestant, Programs, SEALED};
 use self::link::Link;
+use crate::install::PACKAGED;
 
 /// The marker with which this program runs itself inside its own namespace.
 const INSIDE: &str = "--inside";
@@ -214,7 +215,8 @@ pub(crate) fn build_program() -> Result<PathBuf> {
 fn built(what: &[&str], name: &str) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--release", "--message-format=json-render-diagnostics"]).args(what);
+    command.args(["build", "--profile", PACKAGED, "--message-format=json-render-diagnostics"]);
+    command.args(what);
     let output = command.stderr(Stdio::inherit()).output().context("cargo")?;
     ensure!(output.status.success(), "{} does not build", what.join(" "));
     let program =

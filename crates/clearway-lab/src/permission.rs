@@ -83,7 +83,7 @@ pub fn probe() -> PermissionProbe {
 
 /// Returns the number of the user who owns this process outside a user namespace that [`acquire`]
 /// made.
-pub(crate) fn outer_uid() -> u32 {
+pub fn outer_uid() -> u32 {
     let here = geteuid().as_raw();
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let fields: Vec<u32> = map.split_whitespace().filter_map(|field| field.parse().ok()).collect();

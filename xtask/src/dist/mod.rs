@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
 /// Values for cargo by which programs of a release do not hold the paths of the machine that built
 /// them. Others keep the paths, so that a build for development is shared with other commands.
 fn without_paths(profile: &str) -> Result<Vec<String>> {
-    if profile != "release" {
+    if profile != install::PACKAGED {
         return Ok(Vec::new());
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the tree has a root")?;

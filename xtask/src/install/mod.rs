@@ -24,9 +24,12 @@ use cargo_metadata::MetadataCommand;
 
 use contents::{Installed, Origin};
 
+/// The profile under which programs for users are built.
+pub(crate) const PACKAGED: &str = "packaged";
+
 /// Reads a directory behind the option `place`, if it is given, and the profile of a build.
 pub(crate) fn parse(arguments: &[String], place: &str) -> Result<(Option<PathBuf>, String)> {
-    let (mut directory, mut profile) = (None, "release".to_owned());
+    let (mut directory, mut profile) = (None, PACKAGED.to_owned());
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} needs a value"));
@@ -34,7 +37,7 @@ pub(crate) fn parse(arguments: &[String], place: &str) -> Result<(Option<PathBuf
             "--profile" => profile.clone_from(value()?),
             word if word == place => directory = Some(PathBuf::from(value()?)),
             _ => bail!(
-                "`{word}` is unknown; {place} DIR, and --profile NAME for another build than release, are known"
+                "`{word}` is unknown; {place} DIR, and --profile NAME for another build than {PACKAGED}, are known"
             ),
         }
     }
@@ -177,7 +180,7 @@ mod tests {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             parse(&words, "--out").map_err(|error| error.to_string())
         };
-        assert_eq!(parsed(&[]), Ok((None, "release".to_owned())));
+        assert_eq!(parsed(&[]), Ok((None, PACKAGED.to_owned())));
         let both = parsed(&["--out", "a", "--profile", "dev"]);
         assert_eq!(both, Ok((Some(PathBuf::from("a")), "dev".to_owned())));
         assert!(parsed(&["--out"]).is_err());

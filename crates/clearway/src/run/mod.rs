@@ -28,6 +28,7 @@ pub(crate) mod metrics;
 mod parameters;
 mod print;
 pub(crate) mod processes;
+pub(crate) mod processor_halves;
 pub(crate) mod rank_process;
 mod remaining;
 pub(crate) mod session;

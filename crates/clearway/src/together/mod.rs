@@ -27,6 +27,7 @@ use self::roles::Transfer;
 use self::section::TogetherSection;
 use crate::mechanism::congestion::{self, CongestionTest, PhaseRunner};
 use crate::report::model::Report;
+use crate::run::processor_halves::ProcessorHalf;
 use crate::run::rank_process::ServeRank;
 use crate::run::venue::{AdjustMachine, LaunchSpec, Venue};
 use crate::run::{Mechanism, RemainingTime, RunSpec, VenueKind, detail};
@@ -52,7 +53,7 @@ impl Mechanism for Together {
     }
 
     fn launch(&self, scenario: &Scenario) -> LaunchSpec {
-        CongestionTest.launch(scenario)
+        LaunchSpec { processors: Some(ProcessorHalf::Ranks), ..CongestionTest.launch(scenario) }
     }
 
     fn refusal(&self, scenario: &Scenario, place: VenueKind) -> Option<String> {

@@ -61,6 +61,7 @@ impl Mechanism for ShmemClasses {
             need: WireNeeds::Packets,
             per_host,
             wire: WireRequest::AUTO,
+            processors: None,
         }
     }
 

@@ -74,6 +74,7 @@ impl Mechanism for StagingNoise {
             need: WireNeeds::Packets,
             per_host: PROCESSES,
             wire: WireRequest::AUTO,
+            processors: None,
         }
     }
 

@@ -26,7 +26,7 @@ use anyhow::{Context, Result};
 use clearway_proto::base::{LocalNs, Nanos};
 use clearway_proto::microslice::SliceRule;
 
-use super::described::DescribedTimeslice;
+use super::described::{DescribedTimeslice, TimeslicePlace};
 use super::messages::{SinkKind, TimesliceResult};
 use super::sink::{self, TimesliceSink};
 use crate::mechanism::timeslice::archive::UnfinishedFile;
@@ -158,12 +158,12 @@ impl BuilderOutput {
 
     /// Lets `timeslice` leave, of which each input gave one of `parts`.
     pub(super) fn hand_over<'a>(&mut self, timeslice: u64, parts: impl Iterator<Item = &'a [u8]>) {
-        let numbers = [timeslice, self.position];
+        let place = TimeslicePlace { timeslice, position: self.position };
         self.position += 1;
         match &mut self.outlet {
-            Outlet::Thread(thread) => thread.give(numbers, parts),
+            Outlet::Thread(thread) => thread.give(place, parts),
             Outlet::Here { sink: Some(sink), events } => {
-                let taken = sink.take(DescribedTimeslice::new(numbers, parts, self.slices));
+                let taken = sink.take(DescribedTimeslice::new(place, parts, self.slices));
                 events.push_back(taken.map_or_else(
                     |error| SinkEvent::Failed(format!("{error:#}")),
                     |()| SinkEvent::Taken(timeslice),
@@ -199,9 +199,7 @@ impl BuilderOutput {
 /// A timeslice as it leaves its builder: what each input gave lies one behind the other.
 #[derive(Debug, Default)]
 pub(super) struct OutgoingTimeslice {
-    pub(super) timeslice: u64,
-    /// How many its builder gave before it.
-    pub(super) position: u64,
+    place: TimeslicePlace,
     bytes: Vec<u8>,
     /// The end of each input's part; as long as the one before where there is none.
     ends: Vec<usize>,
@@ -223,7 +221,7 @@ impl OutgoingTimeslice {
 
     /// Returns it as an archive has it.
     pub(super) fn described(&self, slices: SliceRule) -> DescribedTimeslice<'_> {
-        DescribedTimeslice::new([self.timeslice, self.position], self.contributions(), slices)
+        DescribedTimeslice::new(self.place, self.contributions(), slices)
     }
 }
 
@@ -277,10 +275,10 @@ impl SinkThread {
         Ok(Self { work, reported, wake_signal, _waker: own, under_way: 0, spare })
     }
 
-    /// Gives the sink a timeslice with these numbers.
-    fn give<'a>(&mut self, [timeslice, position]: [u64; 2], parts: impl Iterator<Item = &'a [u8]>) {
+    /// Gives the sink the timeslice at `place`.
+    fn give<'a>(&mut self, place: TimeslicePlace, parts: impl Iterator<Item = &'a [u8]>) {
         let mut built = self.spare.pop().unwrap_or_default();
-        (built.timeslice, built.position) = (timeslice, position);
+        built.place = place;
         built.bytes.clear();
         built.ends.clear();
         parts.for_each(|part| built.push(part));
@@ -295,7 +293,7 @@ impl SinkThread {
         match self.reported.try_recv() {
             Ok(ThreadEvent::Taken(built)) => {
                 self.under_way -= 1;
-                let timeslice = built.timeslice;
+                let timeslice = built.place.timeslice;
                 self.spare.push(built);
                 Some(SinkEvent::Taken(timeslice))
             }

@@ -8,6 +8,14 @@ use clearway_proto::microslice::{CutFaults, MicrosliceDescriptor, MicrosliceFlag
 use super::contribution::ContributionHead;
 use super::ledger::BuiltCounts;
 
+/// A timeslice's number, and its place in the order of its builder.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TimeslicePlace {
+    pub(super) timeslice: u64,
+    /// How many its builder gave before it.
+    pub(super) position: u64,
+}
+
 /// A timeslice as an archive has it, and what there is of each input.
 #[derive(Debug)]
 pub(super) struct DescribedTimeslice<'a> {
@@ -17,9 +25,9 @@ pub(super) struct DescribedTimeslice<'a> {
 }
 
 impl<'a> DescribedTimeslice<'a> {
-    /// Describes `timeslice`, before which its builder gave `position`, of what each input gave.
+    /// Describes a timeslice of which each input gave one of `parts`.
     pub(super) fn new(
-        [timeslice, position]: [u64; 2],
+        TimeslicePlace { timeslice, position }: TimeslicePlace,
         parts: impl Iterator<Item = &'a [u8]>,
         slices: SliceRule,
     ) -> Self {
@@ -118,7 +126,11 @@ mod tests {
     use clearway_proto::microslice::TimeRule;
 
     fn described(parts: &[Vec<u8>], slices: SliceRule) -> DescribedTimeslice<'_> {
-        DescribedTimeslice::new([4, 1], parts.iter().map(Vec::as_slice), slices)
+        DescribedTimeslice::new(
+            TimeslicePlace { timeslice: 4, position: 1 },
+            parts.iter().map(Vec::as_slice),
+            slices,
+        )
     }
 
     fn with_faults(mut contribution: Vec<u8>, faults: CutFaults) -> Vec<u8> {

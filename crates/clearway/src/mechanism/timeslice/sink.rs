@@ -44,13 +44,13 @@ pub(super) fn open(
     kind: &SinkKind,
     place: u64,
 ) -> Result<(Box<dyn TimesliceSink>, Option<UnfinishedFile>)> {
-    let taker = match kind {
+    let sink = match kind {
         SinkKind::Discard => {
             bail!("what is discarded unread needs no sink; this is a defect of the program")
         }
         SinkKind::Check => Box::new(CheckingSink {
             inspector: Inspector::default(),
-            account: TimesliceResult::default(),
+            result: TimesliceResult::default(),
         }) as Box<dyn TimesliceSink>,
         SinkKind::Consumer(template) => {
             Box::new(ConsumerSink::open(filled(template, BUILDER, place))?)
@@ -63,14 +63,14 @@ pub(super) fn open(
                 if is_compressed { Compression::Zstd } else { Compression::None },
             )?;
             let unfinished = sink.detach();
-            let account = TimesliceResult {
+            let result = TimesliceResult {
                 written: vec![path.display().to_string()],
                 ..TimesliceResult::default()
             };
-            return Ok((Box::new(ArchivingSink { sink: Some(sink), account }), unfinished));
+            return Ok((Box::new(ArchivingSink { sink: Some(sink), result }), unfinished));
         }
     };
-    Ok((taker, None))
+    Ok((sink, None))
 }
 
 /// Creates a new archive of timeslices at `path`.
@@ -85,35 +85,35 @@ pub(super) fn new_archive(path: &Path, compression: Compression) -> Result<Archi
     )
 }
 
-/// Adds `built` to `account`.
-pub(super) fn count(account: &mut TimesliceResult, built: &DescribedTimeslice<'_>) {
-    account.take(built.descriptor.index);
-    add_built(&mut account.built, &built.inputs);
-    account.incomplete += u64::from(built.descriptor.flags.is_incomplete());
+/// Adds `built` to `result`.
+pub(super) fn count(result: &mut TimesliceResult, built: &DescribedTimeslice<'_>) {
+    result.take(built.descriptor.index);
+    add_built(&mut result.built, &built.inputs);
+    result.incomplete += u64::from(built.descriptor.flags.is_incomplete());
 }
 
 /// Looks at everything and keeps nothing.
 struct CheckingSink {
     inspector: Inspector,
-    account: TimesliceResult,
+    result: TimesliceResult,
 }
 
 impl TimesliceSink for CheckingSink {
     fn take(&mut self, built: DescribedTimeslice<'_>) -> Result<()> {
-        count(&mut self.account, &built);
+        count(&mut self.result, &built);
         self.inspector.look_at(&built.descriptor, built.components.into_iter());
         Ok(())
     }
 
     fn finish(&mut self) -> Result<TimesliceResult> {
         let tally = self.inspector.tally();
-        let mut account = std::mem::take(&mut self.account);
-        account.checked = tally.microslices - tally.unchecked;
+        let mut result = std::mem::take(&mut self.result);
+        result.checked = tally.microslices - tally.unchecked;
         let found = Finding::ALL
             .iter()
             .map(|finding| (finding.sentence().to_owned(), tally.found(*finding).0));
-        account.faults = found.filter(|(_, count)| *count > 0).collect();
-        Ok(account)
+        result.faults = found.filter(|(_, count)| *count > 0).collect();
+        Ok(result)
     }
 }
 
@@ -121,12 +121,12 @@ impl TimesliceSink for CheckingSink {
 struct ArchivingSink {
     /// None when it is closed.
     sink: Option<ArchiveSink>,
-    account: TimesliceResult,
+    result: TimesliceResult,
 }
 
 impl TimesliceSink for ArchivingSink {
     fn take(&mut self, built: DescribedTimeslice<'_>) -> Result<()> {
-        count(&mut self.account, &built);
+        count(&mut self.result, &built);
         match &mut self.sink {
             Some(sink) => sink.timeslice(&built.descriptor, built.components.into_iter()),
             None => bail!("the archive is closed; this is a defect of the program"),
@@ -135,6 +135,6 @@ impl TimesliceSink for ArchivingSink {
 
     fn finish(&mut self) -> Result<TimesliceResult> {
         self.sink.take().map_or(Ok(()), ArchiveSink::finish)?;
-        Ok(std::mem::take(&mut self.account))
+        Ok(std::mem::take(&mut self.result))
     }
 }

@@ -19,6 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use clearway_lab::permission::outer_uid;
 use clearway_proto::base::{Nanos, Rank};
 use clearway_proto::stats::Histogram;
 use clearway_proto::timeslice::{Cause, Policy, TimesliceRecord};
@@ -297,7 +298,8 @@ pub(super) fn replace<T: Serialize>(path: &Path, state: &T) -> Result<()> {
 fn directories() -> impl Iterator<Item = PathBuf> {
     let runtime =
         std::env::var_os("XDG_RUNTIME_DIR").map(|runtime| PathBuf::from(runtime).join("clearway"));
-    runtime.into_iter().chain([PathBuf::from(format!("/tmp/clearway-{}", Uid::effective()))])
+    // An ordinary user coordinates a lab as root of a user namespace, and watches it from outside.
+    runtime.into_iter().chain([PathBuf::from(format!("/tmp/clearway-{}", outer_uid()))])
 }
 
 /// Returns the first directory of boards that there is, or can be made.

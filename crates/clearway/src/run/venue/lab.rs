@@ -64,7 +64,11 @@ impl LabVenue {
         let started = Instant::now();
         let lab = Lab::up(&name, &drawn.spec(QueueKind::Fifo))?;
         let up = started.elapsed();
-        let processes = gather(&lab, spec, interrupt)?;
+        let gathered = || gather(&lab, spec, interrupt);
+        let processes = match spec.processors {
+            Some(half) => half.run(gathered),
+            None => gathered(),
+        }?;
         if let (Some(wires), Some(why)) =
             (processes.wires().get(WIRES), processes.wires().get(UNUSED))
         {

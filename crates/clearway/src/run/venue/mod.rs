@@ -22,6 +22,7 @@ use clearway_wires::{WireNeeds, WireRequest};
 
 use super::job::{CoordinatedJob, JobCredential, JoinCandidate};
 use super::processes::RankProcesses;
+use super::processor_halves::ProcessorHalf;
 use super::session::Protocol;
 use super::{CompletedParts, VenueKind};
 use crate::report::model::Report;
@@ -50,12 +51,21 @@ pub(crate) struct LaunchSpec {
     pub(crate) per_host: u16,
     /// What they talk over in a lab; a job's site knows.
     pub(crate) wire: WireRequest,
+    /// The half of the processors that ranks have in a lab; `None` where nothing else runs.
+    pub(crate) processors: Option<ProcessorHalf>,
 }
 
 impl LaunchSpec {
     /// Specifies one rank on each host, over the wire that suits the mechanism of `P`.
     pub(crate) const fn new<P: Protocol>(seed: u64) -> Self {
-        Self { seed, mechanism: P::MECHANISM, need: P::NEED, per_host: 1, wire: WireRequest::AUTO }
+        Self {
+            seed,
+            mechanism: P::MECHANISM,
+            need: P::NEED,
+            per_host: 1,
+            wire: WireRequest::AUTO,
+            processors: None,
+        }
     }
 }
 

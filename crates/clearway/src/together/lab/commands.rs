@@ -41,8 +41,6 @@ const CHECKPOINT: u16 = 9466;
 const PUT_COUNTERS: &str = "put-counter";
 /// Where the staging server listens.
 const SERVER_PORT: u16 = 27183;
-/// The niceness of commands (nice(1)): the application gets processors first.
-const NICE: &str = "19";
 /// Bytes of the staging server's log.
 const LOG: &str = "512MiB";
 /// Bytes of the file that is cast again and again; random, because casts compress.
@@ -156,13 +154,6 @@ impl LabCommands {
         Ok(lines)
     }
 
-    /// Returns this program's command, which gives way on the processors.
-    fn command(&self) -> Command {
-        let mut command = Command::new("nice");
-        command.args(["-n", NICE]).arg(&self.program);
-        command
-    }
-
     /// Starts `command` on `host`; it ends when this value is dropped.
     fn start(&mut self, lab: &Lab, host: Rank, command: &Command) -> Result<&mut Child> {
         let name = command.get_program().display().to_string();
@@ -226,7 +217,7 @@ impl LabCommands {
         tools.compile(&source, &program)?;
         let [bin, hosts] = self.reach(lab, "reach-puts", &roles.pes)?;
         let line = format!(
-            "PATH={bin}:$PATH SHMEM_CLASS={} exec nice -n {NICE} {} --launcher here --hostfile {hosts} {} {}",
+            "PATH={bin}:$PATH SHMEM_CLASS={} exec {} --launcher here --hostfile {hosts} {} {}",
             puts::CLASS,
             quoted(&tools.oshrun),
             quoted(&program),
@@ -242,7 +233,7 @@ impl LabCommands {
         let [bin, hosts] = self.reach(lab, "reach-timeslices", &ranks)?;
         let out = quoted(&self.path("timeslices"));
         let line = format!(
-            "PATH={bin}:$PATH exec nice -n {NICE} {} timeslice build --hostfile {hosts} --timeslices 100000000 --contribution 16KiB \
+            "PATH={bin}:$PATH exec {} timeslice build --hostfile {hosts} --timeslices 100000000 --contribution 16KiB \
              --ring 512KiB --insecure --wire udp --metrics 127.0.0.1:{TIMESLICES} --out {out} --overwrite",
             quoted(&self.program)
         );
@@ -258,7 +249,7 @@ impl LabCommands {
         let mut targets = Vec::new();
         for host in receivers {
             let into = self.make(&format!("received-{}", host.0))?;
-            let mut command = self.command();
+            let mut command = Command::new(&self.program);
             command.args(["cast", "serve", "--key"]).arg(self.path("key")).arg("--into").arg(into);
             self.serve(lab, *host, &command, "listening at")?;
             targets.push(address(lab, *host)?);
@@ -266,7 +257,7 @@ impl LabCommands {
         let [key, file] = ["key", "file"].map(|name| quoted(&self.path(name)));
         let stream = launch::quoted(&format!("while cat {file}; do :; done"));
         let line = format!(
-            "exec nice -n {NICE} {} cast --exec {stream} --name stream --key {key} --to {} --metrics \
+            "exec {} cast --exec {stream} --name stream --key {key} --to {} --metrics \
              127.0.0.1:{CAST}",
             quoted(&self.program),
             targets.join(",")
@@ -280,7 +271,6 @@ impl LabCommands {
         let (server, clients) = group.split_first().context("a checkpoint without a server")?;
         let [log, store] = [self.make("log")?, self.make("store")?];
         let server_address = format!("{}:{SERVER_PORT}", address(lab, *server)?);
-        // It does not give way: programs that end wait for it, and must end in time.
         let mut command = Command::new(&self.program);
         command.args([
             "stage",
@@ -298,7 +288,7 @@ impl LabCommands {
         let mut lines = Vec::new();
         for client in clients {
             let directory = self.make(&format!("mount-{}", client.0))?;
-            let mut command = self.command();
+            let mut command = Command::new(&self.program);
             command.args(["mount", &server_address]).arg(&directory);
             command.arg("--key").arg(self.path("key"));
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -312,7 +302,7 @@ impl LabCommands {
             // Small files: closing one waits for what the server lacks of it. That of all clients together must
             // cross the link within the time that a command has to end.
             let line = format!(
-                "n=0; while nice -n {NICE} dd if=/dev/zero of={}/part.$n bs=512K count=1 oflag=direct 2>/dev/null; do \
+                "n=0; while dd if=/dev/zero of={}/part.$n bs=512K count=1 oflag=direct 2>/dev/null; do \
                  n=$(( (n + 1) % 16 )); done; exit 1",
                 quoted(&directory)
             );

@@ -4,7 +4,8 @@
 //! The application is the congestion test's rank on each host. Transfers are commands: `clearway
 //! timeslice build`, `clearway cast`, `dd` into `clearway mount` of a `clearway stage serve`, and a C
 //! program under `oshrun`, each started when transfers begin and ended with them. What they carry is
-//! read from their metrics, or the files of the C program; what links carry from their hosts.
+//! read from their metrics, or the files of the C program; what links carry from their hosts. The
+//! application and the commands have a half of the processors each ([`ProcessorHalf`]).
 
 mod commands;
 mod counters;
@@ -22,11 +23,12 @@ use self::counters::{HostReader, HostReading, spread};
 use super::outcome::{BusiestLink, SharedRun, TransferSet};
 use super::roles::{HostRoles, Transfer};
 use super::section::TogetherSection;
-use crate::mechanism::congestion::program::{ProgramPart, TimedCommand};
+use crate::mechanism::congestion::program::{ProgramGroup, ProgramPart, TimedCommand};
 use crate::mechanism::congestion::windows::Windows;
 use crate::mechanism::congestion::{
     PhaseCompanion, PhasePlan, PhaseResult, PhaseRole, PhaseRunner, PhaseTraces,
 };
+use crate::run::processor_halves::ProcessorHalf;
 use crate::run::task::RankWait;
 
 /// Returns the transfers that this machine can run in a lab, and why it cannot run the others.
@@ -60,6 +62,8 @@ const SMOOTHING: usize = 5;
 /// The share of time without a processor from which on times of the application are in doubt.
 pub(super) const WAIT_MAX: f64 = 0.05;
 
+const NO_LAB: &str = "commands run in a lab only";
+
 /// All commands that load in one run.
 struct TimedTransfers(Vec<(Transfer, TimedCommand)>);
 
@@ -88,25 +92,18 @@ pub(super) fn run(
     let roles = HostRoles::new(hosts, hosts, key);
     let chosen: Vec<Transfer> = transfers.iter().copied().filter(|it| set.has(*it)).collect();
     let mut commands = LabCommands::new(key)?;
-    let mut lines = Vec::new();
-    let lab = stage.lab().context("commands run in a lab only")?;
-    for transfer in &chosen {
-        let prepared = commands.prepare(lab, &roles, *transfer);
-        lines.extend(prepared.with_context(|| format!("the {}", transfer.name()))?);
-    }
+    let started = || prepare(stage, &mut commands, &roles, &chosen);
+    let timed = ProcessorHalf::Commands.run(started)?;
+    let timed =
+        timed.into_iter().map(|(transfer, group)| (transfer, TimedCommand::new(group, windows)));
+    let timed = RefCell::new(TimedTransfers(timed.collect()));
+    let lab = stage.lab().context(NO_LAB)?;
     let mut readers = Vec::new();
     for host in (0..hosts).map(Rank) {
         let here = |transfer: &&Transfer| transfer.counting_host(&roles) == Some(host);
         let served = chosen.iter().filter(here).map(|transfer| commands.counter(*transfer));
         readers.push(HostReader::new(lab, host, served.collect())?);
     }
-    let mut timed = Vec::new();
-    for line in lines {
-        let group = stage.start_group(ProgramPart::Congestor, &line.line, &line.hosts);
-        let group = group.with_context(|| format!("the {}", line.transfer.name()))?;
-        timed.push((line.transfer, TimedCommand::new(group, windows)));
-    }
-    let timed = RefCell::new(TimedTransfers(timed));
     let part = |rank| PhaseRole {
         victim: Some(roles.application(rank, test.application_interval.0)),
         loads: Vec::new(),
@@ -136,6 +133,26 @@ pub(super) fn run(
         return Ok(run);
     }
     bail!("no transfer carried anything on {queue} queues; the machine may be too busy, run again")
+}
+
+/// Starts what the `chosen` transfers need, and the guards of the commands that load.
+fn prepare(
+    stage: &mut PhaseRunner<'_>,
+    commands: &mut LabCommands,
+    roles: &HostRoles,
+    chosen: &[Transfer],
+) -> Result<Vec<(Transfer, ProgramGroup)>> {
+    let lab = stage.lab().context(NO_LAB)?;
+    let mut lines = Vec::new();
+    for transfer in chosen {
+        let prepared = commands.prepare(lab, roles, *transfer);
+        lines.extend(prepared.with_context(|| format!("the {}", transfer.name()))?);
+    }
+    let guarded = lines.into_iter().map(|line| {
+        let group = stage.start_group(ProgramPart::Congestor, &line.line, &line.hosts);
+        Ok((line.transfer, group.with_context(|| format!("the {}", line.transfer.name()))?))
+    });
+    guarded.collect()
 }
 
 /// Returns the share of the time with all transfers that ranks waited for a processor.

@@ -27,7 +27,7 @@ use clearway_sim::topology;
 use clearway_sim::wire::{ContentModel, Network, NetworkConfig};
 use clearway_sim::world::World;
 
-use super::super::described::DescribedTimeslice;
+use super::super::described::{DescribedTimeslice, TimeslicePlace};
 use super::super::input_buffer::InputBuffer;
 use super::super::ledger::{BuilderReports, BuiltCounts, LedgerEntry, add_built};
 use super::super::numbers::TimesliceNumbers;
@@ -365,7 +365,8 @@ impl Machine {
             }
             let rule = SliceRule::ByTime(RULE);
             let parts = parts.iter().map(Vec::as_slice);
-            let described = DescribedTimeslice::new([timeslice, 0], parts, rule);
+            let described =
+                DescribedTimeslice::new(TimeslicePlace { timeslice, position: 0 }, parts, rule);
             add_built(&mut sink.built, &described.inputs);
             sink.taken.push(timeslice);
             let service = if is_slow { Nanos::from_millis(10) } else { Nanos::from_micros(20) };
