@@ -23,7 +23,7 @@ impl ProcessorHalf {
     /// one processor only, or the kernel refuses.
     pub(crate) fn run<T>(self, start: impl FnOnce() -> T) -> T {
         let all = sched_getaffinity(None).unwrap_or_default();
-        let is_changed = self.of(&all).is_some_and(|half| sched_setaffinity(None, &half).is_ok());
+        let is_changed = self.processors_of(&all).is_some_and(|half| sched_setaffinity(None, &half).is_ok());
         let started = start();
         if is_changed {
             let _ = sched_setaffinity(None, &all);
@@ -32,7 +32,7 @@ impl ProcessorHalf {
     }
 
     /// Returns this half of `all`; the ranks' has the odd one. `None` for fewer than two.
-    fn of(self, all: &CpuSet) -> Option<CpuSet> {
+    fn processors_of(self, all: &CpuSet) -> Option<CpuSet> {
         let count = all.count() as usize;
         let first = count.div_ceil(2);
         let [from, until] = match self {
@@ -57,9 +57,9 @@ mod tests {
     }
 
     #[test]
-    fn of__both_halves_have_all_processors_once() {
+    fn processors_of__both_halves_have_all_processors_once() {
         let of = |all: &[usize]| {
-            [ProcessorHalf::Ranks, ProcessorHalf::Commands].map(|half| half.of(&set(all)))
+            [ProcessorHalf::Ranks, ProcessorHalf::Commands].map(|half| half.processors_of(&set(all)))
         };
         assert_eq!(of(&[3]), [None, None]);
         assert_eq!(of(&[1, 3]), [Some(set(&[1])), Some(set(&[3]))]);
@@ -70,7 +70,7 @@ mod tests {
     fn run__what_is_started_has_the_half_and_this_thread_has_all_again() {
         let of_thread = || sched_getaffinity(None).expect("the processors of this thread");
         let before = of_thread();
-        let Some(half) = ProcessorHalf::Commands.of(&before) else {
+        let Some(half) = ProcessorHalf::Commands.processors_of(&before) else {
             return eprintln!("skipped: this machine has one processor");
         };
         let started = ProcessorHalf::Commands.run(|| {

@@ -21,8 +21,6 @@ const MEMORY_MAX: Bytes = Bytes(u32::MAX as u64);
 const MEMORY: Bytes = Bytes(256 << 20);
 /// An input's memory holds descriptors in a sixteenth of it, and the rings' skipped ends need none.
 const MEMORY_LEAST: Bytes = Bytes(1 << 20);
-/// Contributions to each builder for which an input has memory, where it makes them itself.
-const MADE_AHEAD: u64 = 16;
 
 /// The usual timeslice: FLESnet's.
 const DURATION: Nanos = Nanos::from_millis(40);
@@ -381,26 +379,13 @@ impl ShapeFlags {
                 "--sizes works only with --source pattern; other sources set the lengths themselves"
             );
         }
-        let memory = self.memory.unwrap_or_else(|| usual_memory(&feed.source, plan));
+        let all = Bytes(plan.ring.0.saturating_mul(u64::from(plan.builders)));
+        let memory = self.memory.unwrap_or(all.clamp(MEMORY_LEAST, MEMORY));
         if memory.0 < 1 << 12 || memory > MEMORY_MAX {
             wrong_usage!("--memory is {memory}; 4KiB to {MEMORY_MAX} work");
         }
         Ok(TimesliceTask { job, feed, memory })
     }
-}
-
-/// Returns the memory of an input: what the rings of all builders hold. Microslices that are made
-/// when there is room for them need less, and stay in a processor's cache until they are sent.
-fn usual_memory(source: &SourceKind, plan: &TimeslicePlan) -> Bytes {
-    let of_rings = plan.ring.0.saturating_mul(u64::from(plan.builders));
-    let of_all = match source {
-        SourceKind::Pattern(MadeMicroslices { buffer: None, .. }) => {
-            let made = plan.contribution.0.saturating_mul(MADE_AHEAD);
-            made.saturating_mul(u64::from(plan.builders)).min(of_rings)
-        }
-        _ => of_rings,
-    };
-    Bytes(of_all).clamp(MEMORY_LEAST, MEMORY)
 }
 
 /// Returns the mean length of a content with which contributions are as long as `plan` says.
