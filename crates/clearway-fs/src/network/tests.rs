@@ -498,11 +498,14 @@ fn user__a_person_does_what_its_rights_allow() {
     let root = TestClient::new(&service, 4, User::Host);
     let person =
         |uid, drawn| TestClient::new(&service, drawn, User::Person { uid, gids: vec![uid] });
-    let (alice, mallory) = (person(1000, 5), person(1001, 6));
+    // The owner of the directory of all, who this process is, may remove what is in it.
+    let own = rustix::process::geteuid().as_raw();
+    let (of_alice, of_mallory) = (own + 1, own + 2);
+    let (alice, mallory) = (person(of_alice, 5), person(of_mallory, 6));
     // A directory for everybody.
     let set = RequestedAttributes { mode: Some(0o1777), ..RequestedAttributes::default() };
     root.made(&FileRequest::Set { inode: InodeId::ROOT.0, set });
-    let maker = Maker { uid: 1000, gid: 1000, mode: 0o600 };
+    let maker = Maker { uid: of_alice, gid: of_alice, mode: 0o600 };
     let place = RequestPlace::new(InodeId::ROOT, b"secret");
     let request = FileRequest::Create { place: place.clone(), maker, usage: OpenUsage::Write };
     let secret = alice.made(&request).inode;
@@ -523,7 +526,7 @@ fn user__a_person_does_what_its_rights_allow() {
     assert_eq!(refused(read), Some(Errno::ACCESS));
     let set = RequestedAttributes { mode: Some(0o666), ..RequestedAttributes::default() };
     assert_eq!(refused(FileRequest::Set { inode, set }), Some(Errno::PERM));
-    let set = RequestedAttributes { uid: Some(1001), ..RequestedAttributes::default() };
+    let set = RequestedAttributes { uid: Some(of_mallory), ..RequestedAttributes::default() };
     assert_eq!(refused(FileRequest::Set { inode, set }), Some(Errno::PERM));
     assert_eq!(refused(FileRequest::Unlink(place.clone())), Some(Errno::PERM), "sticky");
     let to = RequestPlace::new(InodeId::ROOT, b"mine");

@@ -16,6 +16,8 @@ use clearway_sim::spec::presets;
 use rustix::fs::OFlags;
 
 use super::{TopoCommand, print};
+use crate::report::numerals::fold;
+use crate::report::terminal::WIDTH;
 use crate::run::exit::Exit;
 use crate::run::notice;
 use crate::scenario::nearest;
@@ -28,9 +30,10 @@ pub(super) const CONF_MAX: Bytes = Bytes(4 << 20);
 /// Does what `command` says.
 pub(crate) fn command(command: TopoCommand) -> Result<Exit> {
     let page = match command {
-        TopoCommand::List => list()?,
+        TopoCommand::List => fold(&list()?, WIDTH),
         TopoCommand::Explain { fabric, policy, hosts } => {
-            explain(&FabricFile::open(&fabric, FileOptions { policy: policy.as_deref(), hosts })?)?
+            let options = FileOptions { policy: policy.as_deref(), hosts };
+            fold(&explain(&FabricFile::open(&fabric, options)?)?, WIDTH)
         }
         TopoCommand::Check { fabric } => check(&fabric)?,
         TopoCommand::Print { fabric } => match presets::shipped(&fabric) {

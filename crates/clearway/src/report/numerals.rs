@@ -102,6 +102,40 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Returns `page` in lines of at most `width` characters. A line that is longer goes on below the
+/// start of its last column in the left two thirds, or two characters to the right of its start.
+pub(crate) fn fold(page: &str, width: usize) -> String {
+    let mut folded = String::new();
+    for line in page.lines() {
+        if line.chars().count() <= width {
+            folded.push_str(line);
+            folded.push('\n');
+            continue;
+        }
+        let head = head_of(line, width / 3 * 2);
+        let indent = head.chars().count();
+        let below = if head.trim().is_empty() { indent + 2 } else { indent };
+        // The first of the lines is wrapped as short as those below it.
+        for (number, part) in wrap(&line[head.len()..], width - below).iter().enumerate() {
+            let before = if number == 0 { head.to_owned() } else { " ".repeat(below) };
+            folded.push_str(&format!("{before}{part}\n"));
+        }
+    }
+    folded
+}
+
+/// Returns `line` up to the start of its last column below `width`: columns are two spaces and more
+/// apart. Returns the spaces before its text where there is one column.
+fn head_of(line: &str, width: usize) -> &str {
+    let text = line.len() - line.trim_start().len();
+    let starts = line.match_indices("  ").map(|(at, _)| {
+        let gap = line[at..].chars().take_while(|c| *c == ' ').count();
+        at + gap
+    });
+    let is_near = |at: &usize| *at > text && line[..*at].chars().count() <= width;
+    &line[..starts.filter(is_near).last().unwrap_or(text)]
+}
+
 /// Returns a label that is a number of bytes as people read it; other text stays, as older reports
 /// have it.
 pub(crate) fn length_shown(label: &str) -> String {
@@ -170,6 +204,19 @@ mod tests {
             (fit("strict-priority", 8), fit("fifo", 8)),
             ("strict-.".to_owned(), "fifo".to_owned())
         );
+    }
+
+    #[test]
+    fn fold__a_long_line_goes_on_below_its_last_column() {
+        assert_eq!(fold("short\n\n  as it is\n", 12), "short\n\n  as it is\n");
+        assert_eq!(fold("a one two three\n", 9), "a one\n  two\n  three\n");
+        assert_eq!(fold("  a one two\n", 9), "  a one\n    two\n");
+        assert_eq!(
+            fold("name     5 GB/s  first second third\n", 30),
+            "name     5 GB/s  first second\n                 third\n"
+        );
+        assert_eq!(fold("name  é one two\n", 11), "name  é one\n      two\n");
+        assert_eq!(fold("unbreakable-word\n", 8), "unbreakable-word\n");
     }
 
     #[test]

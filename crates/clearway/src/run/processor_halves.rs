@@ -23,7 +23,8 @@ impl ProcessorHalf {
     /// one processor only, or the kernel refuses.
     pub(crate) fn run<T>(self, start: impl FnOnce() -> T) -> T {
         let all = sched_getaffinity(None).unwrap_or_default();
-        let is_changed = self.processors_of(&all).is_some_and(|half| sched_setaffinity(None, &half).is_ok());
+        let is_changed =
+            self.processors_of(&all).is_some_and(|half| sched_setaffinity(None, &half).is_ok());
         let started = start();
         if is_changed {
             let _ = sched_setaffinity(None, &all);
@@ -59,7 +60,8 @@ mod tests {
     #[test]
     fn processors_of__both_halves_have_all_processors_once() {
         let of = |all: &[usize]| {
-            [ProcessorHalf::Ranks, ProcessorHalf::Commands].map(|half| half.processors_of(&set(all)))
+            [ProcessorHalf::Ranks, ProcessorHalf::Commands]
+                .map(|half| half.processors_of(&set(all)))
         };
         assert_eq!(of(&[3]), [None, None]);
         assert_eq!(of(&[1, 3]), [Some(set(&[1])), Some(set(&[3]))]);

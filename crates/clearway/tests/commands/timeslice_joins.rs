@@ -279,7 +279,7 @@ impl KeptLab {
     fn up(hosts: u32) -> Option<Self> {
         let name = format!("joins{}", std::process::id());
         let line = format!("lab up --name {name} --hosts {hosts} --rate 200Mb/s");
-        let output = Command::new(PROGRAM).args(line.split(' ')).output().expect("the program");
+        let output = Self::command(&line).output().expect("the program");
         if output.status.code() == Some(5) {
             eprintln!("skipped: {}", text(&output));
             return None;
@@ -288,16 +288,23 @@ impl KeptLab {
         Some(Self(name))
     }
 
+    /// A command of labs. Jobs keep credentials where an ordinary user's labs are otherwise.
+    fn command(line: &str) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(line.split(' ')).env_remove("XDG_RUNTIME_DIR");
+        command
+    }
+
     /// The words that run a program on `host`.
     fn on(&self, host: &str) -> String {
-        format!("{PROGRAM} lab exec --name {} {host} --", self.0)
+        let keeps = "env XDG_RUNTIME_DIR=$XDG_RUNTIME_DIR";
+        format!("env -u XDG_RUNTIME_DIR {PROGRAM} lab exec --name {} {host} -- {keeps}", self.0)
     }
 }
 
 impl Drop for KeptLab {
     fn drop(&mut self) {
-        let line = format!("lab down --name {}", self.0);
-        let _ = Command::new(PROGRAM).args(line.split(' ')).output();
+        let _ = Self::command(&format!("lab down --name {}", self.0)).output();
     }
 }
 

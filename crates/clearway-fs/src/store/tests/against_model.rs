@@ -168,7 +168,9 @@ impl ModelTrial {
             true => (self.stream.below(9) as u32, self.stream.below(9) as u32),
             false => (user.as_raw(), group.as_raw()),
         };
-        let mode = 0o600 + self.stream.below(0o200) as u32 + 1;
+        // Only root enters a directory whose mode does not say so.
+        let enters = if user.is_root() { 0 } else { 0o100 };
+        let mode = 0o600 + self.stream.below(0o200) as u32 + 1 | enters;
         let xattr = |number: u64| {
             let name = EntryName::new(format!("user.x{number}").as_bytes()).expect("a name");
             (name, vec![number as u8; number as usize].into())

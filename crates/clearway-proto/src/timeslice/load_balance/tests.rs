@@ -239,16 +239,17 @@ fn job__a_builder_ten_times_slower_is_worked_around_and_comes_back() {
         job.run(5);
         let usual = job.run(5);
         job.factors[1] = 10;
-        job.run(60);
-        let slow = job.run(20) / 4;
+        job.run(40);
+        // Later it asks for more now and then, in vain.
         assert!(job.weights()[1] <= 2, "{policy:?}: {:?}", job.weights());
+        let slow = job.run(20) / 4;
         assert!(
             slow as f64 >= 0.9 * 3.1 / 4.0 * usual as f64,
             "{policy:?}: {slow} of {usual}, {:?}",
             job.weights()
         );
         job.factors[1] = 1;
-        job.run(70);
+        job.run(90);
         assert_eq!(job.weights(), [16; 4], "{policy:?}");
         assert!(job.run(5) as f64 >= 0.95 * usual as f64, "{policy:?}");
     }

@@ -15,7 +15,8 @@ use super::numbers::CompletenessAudit;
 use super::plan::TimeslicePlan;
 use super::run_progress::RankLoss;
 use crate::report::model::{ExtendedReal, Figure, Report, labels};
-use crate::report::numerals::digits;
+use crate::report::numerals::{digits, fold};
+use crate::report::terminal::WIDTH;
 
 /// Bytes for each second of processor time of all ranks, in B/s; label policy.
 const COST: &str = "timeslice_bytes_per_processor_second";
@@ -273,7 +274,7 @@ pub(crate) fn page(about: &str, plan: &TimeslicePlan, built: &BuildResult) -> St
             "  complete   {p50} ms after the first contribution (p50), {p99} ms (p99)"
         );
     }
-    text + &account(built)
+    fold(&(text + &account(built)), WIDTH)
 }
 
 /// Returns whether what was built was right, and where it is; nothing where nobody looked.

@@ -32,6 +32,8 @@ use super::losses::BuilderWait;
 use super::messages::TimesliceProgress;
 use super::metrics::TimesliceMetrics;
 use super::page::millis;
+use crate::report::numerals::fold;
+use crate::report::terminal::WIDTH;
 use crate::run::exit::Exit;
 use crate::run::job::host_name;
 use crate::run::notice;
@@ -490,7 +492,7 @@ fn page(state: &BoardState) -> String {
     for dead in &state.out {
         let _ = writeln!(text, "  {dead}");
     }
-    text
+    fold(&text, WIDTH)
 }
 
 #[cfg(test)]

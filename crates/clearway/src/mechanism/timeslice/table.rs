@@ -8,7 +8,8 @@ use super::figures::{
 };
 use super::plan::TimeslicePlan;
 use crate::report::model::{ExtendedReal, Figure, labels};
-use crate::report::numerals::{digits, digits_or_dash, fit};
+use crate::report::numerals::{digits, digits_or_dash, fit, fold};
+use crate::report::terminal::WIDTH;
 
 /// Returns the figures of a run on `place` as text that ends with a newline.
 pub(crate) fn table(place: &str, plan: &TimeslicePlan, figures: &[Figure]) -> String {
@@ -24,7 +25,7 @@ pub(crate) fn table(place: &str, plan: &TimeslicePlan, figures: &[Figure]) -> St
     ];
     lines.extend(rows(&policies, figures));
     lines.extend(policies.iter().filter_map(|policy| loss(policy, figures)));
-    lines.join("\n") + "\n"
+    fold(&lines.join("\n"), WIDTH)
 }
 
 /// Returns a row for `raw` and each of `policies`, below a head and above what its words mean.
