@@ -57,6 +57,9 @@ impl ReportPart for TogetherSeries {
 /// Returns the series of those of `runs` that had all transfers.
 pub(super) fn series(runs: &[SharedRun], windows: &Windows) -> TogetherSeries {
     let ms = |slice: u32| ExtendedReal::or_infinite(windows.grid.slices(slice).as_secs_f64() * 1e3);
+    let drawn: Vec<&SharedRun> = runs.iter().filter(|run| run.set == TransferSet::All).collect();
+    // A colour stands for the same in all drawings, also where one has nothing of it.
+    let is_drawn = |kind: &Application| drawn.iter().any(|run| run.has_run(*kind));
     let one = |run: &SharedRun| SharedSeries {
         queue: run.queue.clone(),
         step_ms: ms(1),
@@ -64,6 +67,7 @@ pub(super) fn series(runs: &[SharedRun], windows: &Windows) -> TogetherSeries {
         load_ms: [ms(windows.load.from), ms(windows.load.until)],
         application: Application::ALL
             .into_iter()
+            .filter(is_drawn)
             .map(|kind| {
                 let p99 = run.p99_series(kind).into_iter();
                 (kind.name().to_owned(), p99.map(|us| us.map(ExtendedReal::or_infinite)).collect())
@@ -78,8 +82,7 @@ pub(super) fn series(runs: &[SharedRun], windows: &Windows) -> TogetherSeries {
             })
             .collect(),
     };
-    let runs = runs.iter().filter(|run| run.set == TransferSet::All).map(one).collect();
-    TogetherSeries { runs }
+    TogetherSeries { runs: drawn.iter().map(|run| one(run)).collect() }
 }
 
 /// Returns all figures of `runs`.
@@ -119,11 +122,11 @@ fn rate_figure(run: &SharedRun, transfer: Transfer, rate: f64, company: &str) ->
 
 fn application(run: &SharedRun, windows: &Windows) -> Vec<Figure> {
     let mut figures = Vec::new();
-    for kind in Application::ALL {
+    for kind in Application::ALL.into_iter().filter(|kind| run.has_run(*kind)) {
         let isolated = run.times(kind, |slice| windows.isolated(slice));
         let congested = run.times(kind, |slice| windows.congested.contains(slice));
         let of_phase = |times: &Histogram, phase: &str| {
-            let source = "from the intended beginning to the end";
+            let source = kind.source();
             [(Quantile::P50, "p50"), (Quantile::P99, "p99")].map(|(at, name)| {
                 figure(run, APPLICATION, "us", quantile_us(times, at), times.count(), source)
                     .with(APPLICATION_KIND, kind.name())
@@ -216,6 +219,7 @@ pub(super) mod tests {
                 load: loads.map(load).collect(),
                 ..PhaseRecord::default()
             });
+            run.timed(Application::MpiPing, slice, Nanos(2 * value));
             for transfer in [Transfer::Puts, Transfer::Timeslices] {
                 run.carried(transfer, slice, if set.has(transfer) { rate } else { 0 });
             }
@@ -262,5 +266,15 @@ pub(super) mod tests {
         near(value(APPLICATION_RATIO, "fifo"), 25.0);
         near(value(APPLICATION_RATIO, "strict"), 1.2);
         near(value(FAIRNESS, "strict"), 1.0);
+        let of_mpi = |it: &&Figure| it.label(APPLICATION_KIND).is_some_and(|it| it == "mpi ping");
+        let of_mpi: Vec<&Figure> = report.figures.iter().filter(of_mpi).collect();
+        let ratios: Vec<f64> = of_mpi
+            .iter()
+            .filter(|it| it.name == APPLICATION_RATIO)
+            .map(|it| it.value.get())
+            .collect();
+        assert_eq!([of_mpi.len(), ratios.len()], [10, 2]);
+        near(ratios.first().copied(), 25.0);
+        near(ratios.last().copied(), 1.2);
     }
 }

@@ -22,6 +22,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clearway_proto::base::RandomKey;
 
+use self::lab::MpiPart;
 use self::outcome::TransferSet;
 use self::roles::Transfer;
 use self::section::TogetherSection;
@@ -82,6 +83,7 @@ impl Mechanism for Together {
         let (transfers, left_out) =
             if in_lab { lab::transfers() } else { (Transfer::ALL.to_vec(), Vec::new()) };
         report.warnings.extend(left_out);
+        let mut mpi = if in_lab { MpiPart::new(test.mpi) } else { MpiPart::Unwanted };
         let alone = transfers.iter().map(|transfer| (one_class, TransferSet::Alone(*transfer)));
         let all = [one_class, classes].map(|queue| (queue, TransferSet::All));
         let rate = order.scenario.fabric.host_rate().map_err(|why| anyhow!(why))?;
@@ -103,11 +105,12 @@ impl Mechanism for Together {
                 Some(venue) => simulated::run(venue, test, windows, set, queue)?,
                 None => {
                     let chosen = (set, &transfers[..]);
-                    lab::run(&mut stage, test, key, windows, chosen, (queue, rate))?
+                    lab::run(&mut stage, test, key, windows, chosen, (queue, rate), &mut mpi)?
                 }
             });
         }
         stage.conclude(report);
+        report.warnings.extend(mpi.warning());
         let busy = runs.iter().filter(|run| run.processor_wait > lab::WAIT_MAX);
         report.warnings.extend(busy.map(|run| {
             format!(

@@ -1,6 +1,6 @@
 //! What runs showed: the application's times and each transfer's bytes, slice by slice.
 
-use clearway_proto::base::Class;
+use clearway_proto::base::{Class, Nanos};
 use clearway_proto::congestion::{Metric, PhaseRecord};
 use clearway_proto::stats::{Histogram, Quantile, QuantileValue};
 use clearway_sim::graph::DeviceId;
@@ -35,22 +35,35 @@ impl TransferSet {
 pub(super) enum Application {
     Ping,
     Allreduce,
+    /// Pings of an MPI program, in a lab only.
+    MpiPing,
 }
 
 impl Application {
-    pub(super) const ALL: [Self; 2] = [Self::Ping, Self::Allreduce];
+    pub(super) const ALL: [Self; 3] = [Self::Ping, Self::Allreduce, Self::MpiPing];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Ping => "ping",
             Self::Allreduce => "allreduce",
+            Self::MpiPing => "mpi ping",
         }
     }
 
-    const fn metric(self) -> Metric {
+    /// Returns where its times begin and end, as the source of a figure.
+    pub(super) const fn source(self) -> &'static str {
         match self {
-            Self::Ping => Metric::OneWay,
-            Self::Allreduce => Metric::Iteration,
+            Self::Ping | Self::Allreduce => "from the intended beginning to the end",
+            Self::MpiPing => "round trips of an MPI program, one at a time, from beginning to end",
+        }
+    }
+
+    /// Returns the metric of ranks that times it; nothing where no rank does.
+    const fn metric(self) -> Option<Metric> {
+        match self {
+            Self::Ping => Some(Metric::OneWay),
+            Self::Allreduce => Some(Metric::Iteration),
+            Self::MpiPing => None,
         }
     }
 }
@@ -117,10 +130,23 @@ impl SharedRun {
         }
     }
 
+    /// Adds a time of the application that began in `slice`.
+    pub(super) fn timed(&mut self, kind: Application, slice: u32, time: Nanos) {
+        if let Some(times) = self.times[kind as usize].get_mut(slice as usize) {
+            times.record(time.0);
+        }
+    }
+
+    /// Returns whether the application did this: ranks ping and do allreduce in every run.
+    pub(super) fn has_run(&self, kind: Application) -> bool {
+        kind.metric().is_some() || self.times[kind as usize].iter().any(|it| !it.is_empty())
+    }
+
     /// Adds what a host recorded of the application, the cast and the checkpoint.
     pub(super) fn add_record(&mut self, record: &PhaseRecord) {
         for (kind, slices) in Application::ALL.into_iter().zip(&mut self.times) {
-            let series = record.series.iter().filter(|series| series.metric == kind.metric());
+            let timed = |metric| kind.metric() == Some(metric);
+            let series = record.series.iter().filter(|series| timed(series.metric));
             for (slice, times) in series.flat_map(|series| &series.slices) {
                 if let Some(sum) = slices.get_mut(*slice as usize) {
                     sum.merge(times);

@@ -294,6 +294,7 @@ mod tests {
     fn sections__draw_each_run_whatever_its_series_hold() {
         let page = Together.sections(&report(), &[]);
         assert_eq!(page.matches("<h3>Queue ").count(), 2);
+        assert!(page.contains("mpi ping, p99"), "{page}");
         assert!(!page.contains("NaN") && !page.contains("inf\""), "{page}");
     }
 }

@@ -11,6 +11,7 @@
 //!    puts              PEs                           PEs
 //!    application      all: half of the hosts ping each other, the others run programs that
 //!                     do allreduce
+//!    MPI program                2 of them
 //! ```
 
 use std::ops::Range;
@@ -104,6 +105,12 @@ impl HostRoles {
         }
     }
 
+    /// Returns the hosts of an MPI program of two ranks: the links of builders have timeslices and the
+    /// cast, which run in every place.
+    pub(super) const fn mpi(&self) -> [Rank; 2] {
+        [Rank(self.builders.start), Rank(self.builders.end - 1)]
+    }
+
     /// Returns what the application does on `host`, with this mean time between pings, or least time
     /// between allreduces.
     pub(super) fn application(&self, host: Rank, interval: Nanos) -> VictimTask {
@@ -144,6 +151,8 @@ mod tests {
             assert_eq!(staged.iter().collect::<BTreeSet<_>>().len(), staged.len());
             assert!(roles.staging.iter().all(|group| group.len() >= 2));
             assert!(roles.pings.len() >= 2);
+            let [first, second] = roles.mpi();
+            assert!(first != second && [first, second].iter().all(|it| roles.members.contains(it)));
             assert!(roles.allreduce.iter().all(|hosts| (2..=PROGRAM_MAX).contains(&hosts.len())));
         }
     }

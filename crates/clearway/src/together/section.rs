@@ -28,6 +28,8 @@ pub(crate) struct TogetherSection {
     pub(super) put_window: u32,
     /// Hosts for each staging server, the server included.
     pub(super) staging_group: u32,
+    /// Whether an MPI program runs in a lab; by the processors of the machine where nothing is said.
+    pub(super) mpi: Option<bool>,
     /// Length of a slice.
     pub(super) slice: Time,
     /// Time measured without transfers, half before and half after them.
@@ -56,6 +58,7 @@ impl Default for TogetherSection {
             put: Bytes(64 << 10),
             put_window: 2,
             staging_group: 8,
+            mpi: None,
             slice: Time::millis(100),
             isolated: Time::millis(4000),
             congested: Time::millis(4000),
@@ -91,6 +94,12 @@ impl Section for TogetherSection {
             });
         };
         let missing = |key: &str| !is_given(given, Self::NAME, key);
+        if !missing("mpi") {
+            return Err(
+                "mpi is for a lab: a simulated machine runs no MPI program; leave it out, or put it into [lab.together]"
+                    .to_owned(),
+            );
+        }
         if missing("queues") {
             self.queues = fabric.queues()?.into_iter().take(2).collect();
         }
@@ -127,5 +136,29 @@ impl Section for TogetherSection {
         check_window("isolated", self.isolated, self.slice)?;
         check_window("congested", self.congested, self.slice)?;
         within("hosts", fabric.hosts()?, HOSTS_MIN, HOSTS_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{SectionKind, read_text};
+
+    fn mpi(fabric: &str, value: &str) -> Result<Option<bool>, String> {
+        let text = format!("name = \"t\"\n[fabric]\n{fabric}\n[together]\nmpi = {value}\n");
+        let scenario = read_text(&text, &[SectionKind::new::<TogetherSection>()])?;
+        Ok(scenario.section::<TogetherSection>().and_then(|section| section.mpi))
+    }
+
+    #[test]
+    fn apply_defaults__an_mpi_program_runs_in_a_lab_only() {
+        let lab = "topology = { kind = \"star\", hosts = 8, rate = \"25Mb/s\" }";
+        assert_eq!(mpi(lab, "true"), Ok(Some(true)));
+        assert_eq!(mpi(lab, "false"), Ok(Some(false)));
+        let machine = "preset = \"clos-400ge\"\nnodes = 64";
+        for value in ["true", "false"] {
+            let why = mpi(machine, value).expect_err("it must be refused");
+            assert!(why.contains("mpi is for a lab") && why.contains("[lab.together]"), "{why}");
+        }
     }
 }

@@ -170,7 +170,7 @@ impl ModelTrial {
         };
         // Only root enters a directory whose mode does not say so.
         let enters = if user.is_root() { 0 } else { 0o100 };
-        let mode = 0o600 + self.stream.below(0o200) as u32 + 1 | enters;
+        let mode = (0o600 + self.stream.below(0o200) as u32 + 1) | enters;
         let xattr = |number: u64| {
             let name = EntryName::new(format!("user.x{number}").as_bytes()).expect("a name");
             (name, vec![number as u8; number as usize].into())

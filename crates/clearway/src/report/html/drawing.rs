@@ -44,7 +44,7 @@ const GAP: f64 = 8.0;
 /// half.
 const NAMES: f64 = 0.36;
 /// Colours and shades of parts in the style sheet.
-const COLOURS: usize = 6;
+const COLOURS: usize = 7;
 const SHADES: usize = 5;
 
 /// Values from one end to the other, and the names of some.

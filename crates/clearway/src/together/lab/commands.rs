@@ -31,6 +31,7 @@ use nix::unistd::{Pid, geteuid};
 
 use super::super::roles::{HostRoles, Transfer};
 use super::counters::TransferCounter;
+use super::mpi_ping::{self, MpiTools};
 use super::puts;
 
 /// Ports of metrics, on the loopback of their hosts.
@@ -39,6 +40,8 @@ const CAST: u16 = 9465;
 const CHECKPOINT: u16 = 9466;
 /// The files in which PEs count end with the number of a PE behind this name.
 const PUT_COUNTERS: &str = "put-counter";
+/// The file in which the MPI program writes its times.
+const MPI_TIMES: &str = "mpi-times";
 /// Where the staging server listens.
 const SERVER_PORT: u16 = 27183;
 /// Bytes of the staging server's log.
@@ -191,14 +194,15 @@ impl LabCommands {
             let mut holder = Command::new("sleep");
             holder.arg("infinity");
             let process = self.start(lab, *rank, &holder)?.id();
-            cases += &format!("{host}) process={process};;\n");
+            let address = address(lab, *rank)?;
+            cases += &format!("{host}|{address}) process={process}; break;;\n");
             hosts += &format!("{host}\n");
         }
         let coordinator = address(lab, *ranks.first().context("a job without hosts")?)?;
         // Virtual hosts have the machine's name, which leads nowhere in their network.
         let script = format!(
-            "#!/bin/sh\nwhile [ $# -gt 2 ]; do shift; done\ncase $1 in\n{cases}esac\n\
-             line=$(printf %s \"$2\" | sed \"s/CLEARWAY_MEET='[^:']*:/CLEARWAY_MEET='{coordinator}:/\")\n\
+            "#!/bin/sh\nprocess=none\nwhile [ $# -gt 0 ]; do\ncase $1 in\n{cases}esac\nshift\ndone\nshift\n\
+             line=$(printf %s \"$*\" | sed \"s/CLEARWAY_MEET='[^:']*:/CLEARWAY_MEET='{coordinator}:/\")\n\
              exec nsenter --net=/proc/$process/ns/net /bin/sh -c \"$line\"\n"
         );
         self.make(name)?;
@@ -208,20 +212,33 @@ impl LabCommands {
         Ok([name, &list].map(|name| quoted(&self.path(name))))
     }
 
+    /// Compiles the MPI program for `hosts`; returns the line for the shell that runs it from the first
+    /// of them, and the file in which it writes its times.
+    pub(super) fn mpi(
+        &mut self,
+        lab: &Lab,
+        hosts: [Rank; 2],
+        tools: &MpiTools,
+    ) -> Result<(String, PathBuf)> {
+        let program = mpi_ping::PROGRAM.compile(tools.compiler(), &self.directory)?;
+        let [bin, _] = self.reach(lab, "reach-mpi", &hosts)?;
+        let [first, second] = [address(lab, hosts[0])?, address(lab, hosts[1])?];
+        let times = self.path(MPI_TIMES);
+        let launch = tools.launch(&bin, [&first, &second]);
+        Ok((format!("{launch} {} {}", quoted(&program), quoted(&times)), times))
+    }
+
     /// Compiles the OpenSHMEM program.
     fn puts(&mut self, lab: &Lab, roles: &HostRoles) -> Result<LoadLine> {
         let tools = puts::tools().map_err(anyhow::Error::msg)?;
-        self.write("puts.c", puts::SOURCE.as_bytes(), 0o600)?;
-        let [source, program, counters] =
-            ["puts.c", "puts", PUT_COUNTERS].map(|name| self.path(name));
-        tools.compile(&source, &program)?;
+        let program = puts::PROGRAM.compile(&tools.oshcc, &self.directory)?;
         let [bin, hosts] = self.reach(lab, "reach-puts", &roles.pes)?;
         let line = format!(
             "PATH={bin}:$PATH SHMEM_CLASS={} exec {} --launcher here --hostfile {hosts} {} {}",
             puts::CLASS,
             quoted(&tools.oshrun),
             quoted(&program),
-            quoted(&counters)
+            quoted(&self.path(PUT_COUNTERS))
         );
         let first = *roles.pes.first().context("puts without PEs")?;
         Ok(LoadLine { transfer: Transfer::Puts, line, hosts: vec![first] })

@@ -4,11 +4,14 @@
 //! The application is the congestion test's rank on each host. Transfers are commands: `clearway
 //! timeslice build`, `clearway cast`, `dd` into `clearway mount` of a `clearway stage serve`, and a C
 //! program under `oshrun`, each started when transfers begin and ended with them. What they carry is
-//! read from their metrics, or the files of the C program; what links carry from their hosts. The
-//! application and the commands have a half of the processors each ([`ProcessorHalf`]).
+//! read from their metrics, or the files of the C program; what links carry from their hosts. An MPI
+//! program is an application, too, which runs all along. The applications and the commands have a
+//! half of the processors each ([`ProcessorHalf`]).
 
+mod c_program;
 mod commands;
 mod counters;
+mod mpi_ping;
 mod puts;
 
 use std::cell::RefCell;
@@ -20,6 +23,8 @@ use nix::unistd::geteuid;
 
 use self::commands::LabCommands;
 use self::counters::{HostReader, HostReading, spread};
+pub(super) use self::mpi_ping::MpiPart;
+use self::mpi_ping::{MpiRun, add_trips};
 use super::outcome::{BusiestLink, SharedRun, TransferSet};
 use super::roles::{HostRoles, Transfer};
 use super::section::TogetherSection;
@@ -64,12 +69,16 @@ pub(super) const WAIT_MAX: f64 = 0.05;
 
 const NO_LAB: &str = "commands run in a lab only";
 
-/// All commands that load in one run.
-struct TimedTransfers(Vec<(Transfer, TimedCommand)>);
+/// All commands that load in one run, and the MPI program that runs all along.
+struct TimedPrograms {
+    transfers: Vec<(Transfer, TimedCommand)>,
+    mpi: Option<MpiRun>,
+}
 
-impl PhaseCompanion for TimedTransfers {
+impl PhaseCompanion for TimedPrograms {
     fn step(&mut self, elapsed: Nanos) -> Result<()> {
-        self.0.iter_mut().try_for_each(|(transfer, command)| {
+        self.mpi.iter_mut().for_each(MpiRun::check);
+        self.transfers.iter_mut().try_for_each(|(transfer, command)| {
             command.step(elapsed).with_context(|| format!("the {}", transfer.name()))
         })
     }
@@ -86,6 +95,7 @@ pub(super) fn run(
     windows: Windows,
     (set, transfers): (TransferSet, &[Transfer]),
     (queue, rate): (&str, BitsPerSec),
+    mpi: &mut MpiPart,
 ) -> Result<SharedRun> {
     let hosts = stage.hosts().len() as u32;
     // One server: one for each few hosts would need more processors than a machine has.
@@ -96,7 +106,8 @@ pub(super) fn run(
     let timed = ProcessorHalf::Commands.run(started)?;
     let timed =
         timed.into_iter().map(|(transfer, group)| (transfer, TimedCommand::new(group, windows)));
-    let timed = RefCell::new(TimedTransfers(timed.collect()));
+    let program = start_mpi(stage, &mut commands, &roles, mpi);
+    let timed = RefCell::new(TimedPrograms { transfers: timed.collect(), mpi: program });
     let lab = stage.lab().context(NO_LAB)?;
     let mut readers = Vec::new();
     for host in (0..hosts).map(Rank) {
@@ -117,6 +128,7 @@ pub(super) fn run(
         beside: Some(&timed),
     };
     let phase = stage.phase(&plan)?;
+    let program = timed.into_inner().mpi;
     let readings = readers.into_iter().map(HostReader::finish).collect::<Result<Vec<_>>>()?;
     let mut run = SharedRun::new(queue, set, windows.after.until);
     for record in &phase.records {
@@ -124,6 +136,13 @@ pub(super) fn run(
     }
     for transfer in &chosen {
         add_transfer(&mut run, *transfer, &chosen, &roles, &readings, &phase, &windows);
+    }
+    if let Some(program) = program {
+        let trips = program.finish(phase.begin + windows.length());
+        let added = trips.and_then(|trips| {
+            add_trips(&mut run, &trips, phase.begin, &windows).map_err(anyhow::Error::msg)
+        });
+        added.unwrap_or_else(|why| mpi.leave_out(&why));
     }
     run.smoothing = SMOOTHING;
     run.processor_wait = processor_wait(&phase, &windows);
@@ -153,6 +172,23 @@ fn prepare(
         Ok((line.transfer, group.with_context(|| format!("the {}", line.transfer.name()))?))
     });
     guarded.collect()
+}
+
+/// Starts the MPI program, if it takes part; where it does not start, runs go on without it.
+fn start_mpi(
+    stage: &mut PhaseRunner<'_>,
+    commands: &mut LabCommands,
+    roles: &HostRoles,
+    mpi: &mut MpiPart,
+) -> Option<MpiRun> {
+    let MpiPart::Runs(tools) = *mpi else { return None };
+    let hosts = roles.mpi();
+    let start = || {
+        let (line, times) = commands.mpi(stage.lab().context(NO_LAB)?, hosts, &tools)?;
+        let group = stage.start_group(ProgramPart::Victim, &line, &hosts[..1])?;
+        MpiRun::start(group, times)
+    };
+    ProcessorHalf::Ranks.run(start).inspect_err(|why| mpi.leave_out(why)).ok()
 }
 
 /// Returns the share of the time with all transfers that ranks waited for a processor.

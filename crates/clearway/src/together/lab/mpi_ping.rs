@@ -1,0 +1,385 @@
+//! The MPI program of a lab: whether it takes part, the tools of an MPI library that compile and start
+//! it, and the times that it writes.
+//!
+//! # Model
+//! The program marks nothing, so its messages have the class best-effort. Its ranks poll, and run on
+//! the ranks' half of the processors. Where something of it fails, runs go on without it, and the
+//! report says why.
+//!
+//! # Source
+//! Options of `mpiexec`: MPICH 4.0 (Hydra), Open MPI 4.1.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use clearway_proto::base::{LocalNs, Nanos};
+use clearway_runtime::clock;
+
+use super::super::outcome::{Application, SharedRun};
+use super::c_program::CProgram;
+use crate::mechanism::congestion::program::ProgramGroup;
+use crate::mechanism::congestion::windows::Windows;
+
+/// The program.
+pub(super) const PROGRAM: CProgram =
+    CProgram { name: "mpi_ping", source: include_str!("mpi_ping.c") };
+/// Processors from which on it takes part by itself: each rank polls on one of the ranks' half, and as
+/// many are left for the other ranks.
+const PROCESSORS_MIN: usize = 8;
+/// Compilers and launchers of an MPI library: those that the user prefers, then the names by which
+/// Debian keeps libraries apart.
+const TOOLS: [[&str; 2]; 3] =
+    [["mpicc", "mpiexec"], ["mpicc.mpich", "mpiexec.hydra"], ["mpicc.openmpi", "mpiexec.openmpi"]];
+/// How long the program may take until it has written its first times.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// How often they are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long the program may take to write a time; it keeps one for half of that.
+const WRITTEN_WITHIN: Nanos = Nanos::from_millis(100);
+/// The least pause between two of its pings.
+const PAUSE_MIN: Nanos = Nanos::from_micros(500);
+/// Bytes that it writes for a round trip.
+const TRIP_BYTES: usize = 16;
+
+/// Whether the MPI program takes part in runs.
+pub(in super::super) enum MpiPart {
+    /// It runs all along.
+    Runs(MpiTools),
+    /// It was not asked for.
+    Unwanted,
+    /// It cannot run, for this reason.
+    LeftOut(String),
+}
+
+impl MpiPart {
+    /// Decides it for a scenario that has `wanted` as its key.
+    pub(in super::super) fn new(wanted: Option<bool>) -> Self {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        match wanted {
+            Some(false) => Self::Unwanted,
+            None if processors < PROCESSORS_MIN => Self::LeftOut(format!(
+                "its ranks poll, and this machine has fewer than {PROCESSORS_MIN} processors ({processors}); `mpi = true` \
+                 of [together] runs it all the same"
+            )),
+            _ => MpiTools::find().map_or_else(Self::LeftOut, Self::Runs),
+        }
+    }
+
+    /// Lets later runs go on without the program, because of `why`.
+    pub(super) fn leave_out(&mut self, why: &anyhow::Error) {
+        *self = Self::LeftOut(format!("{why:#}"));
+    }
+
+    /// Returns why the program was left out, as a warning.
+    pub(in super::super) fn warning(self) -> Option<String> {
+        match self {
+            Self::LeftOut(why) => Some(format!("the MPI program was left out: {why}")),
+            Self::Runs(_) | Self::Unwanted => None,
+        }
+    }
+}
+
+/// An MPI library, as far as its launcher differs from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MpiLibrary {
+    Mpich,
+    OpenMpi,
+}
+
+impl MpiLibrary {
+    /// Recognises it by the version that its launcher prints.
+    fn parse(version: &str) -> Option<Self> {
+        if version.contains("HYDRA") {
+            Some(Self::Mpich)
+        } else {
+            ["OpenRTE", "Open MPI"].iter().any(|it| version.contains(it)).then_some(Self::OpenMpi)
+        }
+    }
+}
+
+/// Tools of an MPI library.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct MpiTools {
+    compiler: &'static str,
+    launcher: &'static str,
+    library: MpiLibrary,
+}
+
+impl MpiTools {
+    /// Finds tools on PATH that compile the program.
+    ///
+    /// # Errors
+    /// One sentence: what is not installed, or what the first compiler says.
+    fn find() -> Result<Self, String> {
+        let mut first = None;
+        for [compiler, launcher] in TOOLS {
+            let version = Command::new(launcher).arg("--version").stdin(Stdio::null()).output();
+            let Ok(version) = version else { continue };
+            let library = MpiLibrary::parse(&String::from_utf8_lossy(&version.stdout));
+            let tried = match library {
+                Some(library) => PROGRAM.try_compiler(Path::new(compiler)).map(|()| Self {
+                    compiler,
+                    launcher,
+                    library,
+                }),
+                None => Err(format!("{launcher} is neither of MPICH nor of Open MPI")),
+            };
+            match tried {
+                Ok(tools) => return Ok(tools),
+                Err(why) => first = first.or(Some(why)),
+            }
+        }
+        Err(first.unwrap_or_else(|| {
+            "mpicc and mpiexec are not on PATH; install MPICH or Open MPI, and its headers"
+                .to_owned()
+        }))
+    }
+
+    pub(super) fn compiler(&self) -> &Path {
+        Path::new(self.compiler)
+    }
+
+    /// Returns the beginning of a line for the shell that starts a rank at each of two `addresses`, the
+    /// first of them here; `reach` holds the `ssh` that reaches them, as a word of the shell.
+    pub(super) fn launch(&self, reach: &str, [first, second]: [&str; 2]) -> String {
+        let launcher = self.launcher;
+        match self.library {
+            // Without the two variables ranks find shared memory, whose names are those of the whole machine.
+            MpiLibrary::Mpich => format!(
+                "exec {launcher} -launcher ssh -launcher-exec {reach}/ssh -localhost {first} -hosts {first},{second} \
+                 -ppn 1 -n 2 -genv UCX_TLS tcp -genv MPIR_CVAR_NOLOCAL 1"
+            ),
+            MpiLibrary::OpenMpi => format!(
+                "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 exec {launcher} --mca plm_rsh_agent {reach}/ssh \
+                 -H {first},{second} --mca pml ob1 --mca btl tcp,self --mca mpi_yield_when_idle 1 --bind-to none -n 2"
+            ),
+        }
+    }
+}
+
+/// The program in one run.
+pub(super) struct MpiRun {
+    group: ProgramGroup,
+    /// The file in which it writes its times.
+    times: PathBuf,
+    started: LocalNs,
+    /// Why it failed, if so.
+    failure: Option<anyhow::Error>,
+}
+
+impl MpiRun {
+    /// Starts the program of `group`, which writes `times`, and waits until it pings.
+    ///
+    /// # Errors
+    /// One sentence: it fails, or does not ping.
+    pub(super) fn start(mut group: ProgramGroup, times: PathBuf) -> Result<Self> {
+        let started = clock::now();
+        group.run_repeatedly()?;
+        let until = Instant::now() + TIMEOUT;
+        while !times.metadata().is_ok_and(|file| file.len() > 0) {
+            group.check()?;
+            if Instant::now() >= until {
+                bail!("it does not ping within {} s of its start", TIMEOUT.as_secs());
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        Ok(Self { group, times, started, failure: None })
+    }
+
+    /// Looks whether the program failed.
+    pub(super) fn check(&mut self) {
+        if self.failure.is_none() {
+            self.failure = self.group.check().err();
+        }
+    }
+
+    /// Ends the program once it has written all of a phase that ended at `end`; returns its times.
+    ///
+    /// # Errors
+    /// One sentence: it failed, or wrote what cannot be.
+    pub(super) fn finish(mut self, end: LocalNs) -> Result<Vec<RoundTrip>> {
+        let written = end + WRITTEN_WITHIN;
+        while clock::now() < written {
+            thread::sleep(LOOK_EVERY);
+        }
+        self.check();
+        if let Some(failure) = self.failure {
+            return Err(failure);
+        }
+        self.group.stop()?;
+        let lifetime = [self.started, clock::now()];
+        // One more would be too many, and is enough to see it.
+        let room = (most_trips(lifetime) as u64 + 1).saturating_mul(TRIP_BYTES as u64);
+        let mut bytes = Vec::new();
+        let file = File::open(&self.times).map(|file| file.take(room));
+        file.and_then(|mut file| file.read_to_end(&mut bytes))
+            .map_err(|why| anyhow!("its times cannot be read: {why}"))?;
+        round_trips(&bytes, lifetime).map_err(anyhow::Error::msg)
+    }
+}
+
+/// A ping of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RoundTrip {
+    begin: LocalNs,
+    length: Nanos,
+}
+
+/// Returns the most pings that a program can make between two times.
+fn most_trips([from, until]: [LocalNs; 2]) -> usize {
+    usize::try_from(until.since(from).0 / PAUSE_MIN.0 + 1).unwrap_or(usize::MAX)
+}
+
+/// Parses what a program wrote that ran from `lifetime[0]` until `lifetime[1]`. It may have ended in the
+/// middle of a round trip's bytes.
+///
+/// # Errors
+/// One sentence: its times are not of that time.
+fn round_trips(bytes: &[u8], lifetime: [LocalNs; 2]) -> Result<Vec<RoundTrip>, String> {
+    let (records, _) = bytes.as_chunks::<TRIP_BYTES>();
+    let most = most_trips(lifetime);
+    if records.len() > most {
+        return Err(format!("it wrote times of more than {most} pings, which its pauses allow"));
+    }
+    let mut trips: Vec<RoundTrip> = Vec::with_capacity(records.len());
+    let mut earliest = lifetime[0];
+    for (number, record) in (1..).zip(records) {
+        let (begin, length) = record.split_at(TRIP_BYTES / 2);
+        let [begin, length] =
+            [begin, length].map(|it| it.try_into().map_or(u64::MAX, u64::from_ne_bytes));
+        let end = begin.checked_add(length).map(LocalNs).filter(|end| *end <= lifetime[1]);
+        let trip = RoundTrip { begin: LocalNs(begin), length: Nanos(length) };
+        let Some(end) = end.filter(|_| trip.begin >= earliest) else {
+            return Err(format!("ping {number} of those that it wrote is not of the time it ran"));
+        };
+        earliest = end;
+        trips.push(trip);
+    }
+    Ok(trips)
+}
+
+/// Adds `trips` to `run`, whose `windows` are counted from `begin`.
+///
+/// # Errors
+/// One sentence: too few began in the windows that count; then none is added.
+pub(super) fn add_trips(
+    run: &mut SharedRun,
+    trips: &[RoundTrip],
+    begin: LocalNs,
+    windows: &Windows,
+) -> Result<(), String> {
+    let slice_of = |trip: &RoundTrip| {
+        let slice = trip.begin.since(begin).0 / windows.grid.slice.0.max(1);
+        u32::try_from(slice).ok().filter(|_| trip.begin >= begin)
+    };
+    let counted: Vec<(u32, Nanos)> =
+        trips.iter().filter_map(|trip| Some((slice_of(trip)?, trip.length))).collect();
+    let has_any = |counts: &dyn Fn(u32) -> bool| counted.iter().any(|(slice, _)| counts(*slice));
+    let is_congested = |slice| windows.congested.contains(slice);
+    if !has_any(&|slice| windows.isolated(slice)) || !has_any(&is_congested) {
+        return Err(format!(
+            "it made no ping in a time that counts, of {} that it made; its ranks need two processors of their own",
+            trips.len()
+        ));
+    }
+    for (slice, length) in counted {
+        run.timed(Application::MpiPing, slice, length);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clearway_proto::base::RandomKey;
+    use clearway_proto::stats::Histogram;
+
+    use super::super::super::outcome::TransferSet;
+    use super::*;
+    use crate::mechanism::congestion::windows::Grid;
+
+    const LIFETIME: [LocalNs; 2] = [LocalNs(1_000_000_000), LocalNs(1_002_000_000)];
+
+    fn written(trips: &[[u64; 2]]) -> Vec<u8> {
+        trips.as_flattened().iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn round_trips__a_last_one_that_is_cut_is_left_out() {
+        let mut bytes = written(&[[1_000_500_000, 30_000], [1_001_100_000, 40_000]]);
+        let second = RoundTrip { begin: LocalNs(1_001_100_000), length: Nanos(40_000) };
+        assert_eq!(round_trips(&bytes, LIFETIME).map(|it| it[1..].to_vec()), Ok(vec![second]));
+        bytes.pop();
+        assert_eq!(round_trips(&bytes, LIFETIME).map(|it| it.len()), Ok(1));
+        assert_eq!(round_trips(&bytes[..5], LIFETIME), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn round_trips__times_that_cannot_be_are_refused() {
+        let refused = |trips: &[[u64; 2]]| round_trips(&written(trips), LIFETIME).unwrap_err();
+        assert!(refused(&[[999_999_999, 1]]).starts_with("ping 1"));
+        assert!(refused(&[[1_000_500_000, 10], [1_000_500_005, 10]]).starts_with("ping 2"));
+        assert!(refused(&[[1_000_500_000, 2_000_000]]).starts_with("ping 1"));
+        assert!(refused(&[[1_000_500_000, u64::MAX]]).starts_with("ping 1"));
+        // Pauses of half a millisecond leave room for five in two.
+        assert!(round_trips(&written(&[[1_000_000_000, 0]; 5]), LIFETIME).is_ok());
+        assert!(refused(&[[1_000_000_000, 0]; 6]).contains("more than 5 pings"));
+    }
+
+    #[test]
+    fn round_trips__any_bytes_do_no_harm() {
+        let mut stream = RandomKey::new(1).purpose("bytes").stream();
+        for length in 0..200 {
+            let bytes: Vec<u8> = (0..length).map(|_| stream.next_u64() as u8).collect();
+            let [from, until] = [stream.next_u64(), stream.next_u64()].map(LocalNs);
+            let trips = round_trips(&bytes, [from, until]).unwrap_or_default();
+            assert!(trips.iter().all(|it| it.begin >= from && it.begin + it.length <= until));
+        }
+    }
+
+    #[test]
+    fn add_trips__pings_count_in_the_window_in_which_they_begin() {
+        let slice = Nanos::from_millis(100);
+        let grid = Grid { slice, drain: Nanos::ZERO };
+        let windows = Windows::new(grid, slice.times(4), slice.times(2));
+        let begin = LocalNs(5_000_000_000);
+        let mut run = SharedRun::new("fifo", TransferSet::All, windows.after.until);
+        let at = |slice: u32, length: u64| RoundTrip {
+            begin: begin + grid.slices(slice) + Nanos(1),
+            length: Nanos(length),
+        };
+        let early = RoundTrip { begin: LocalNs(begin.0 - 1), length: Nanos(1) };
+        let trips = [
+            early,
+            at(0, 2),
+            at(windows.before.from, 30),
+            at(windows.congested.from, 40),
+            at(windows.congested.until - 1, 50),
+            at(windows.after.from, 60),
+            at(windows.after.until, 7),
+        ];
+        for few in [&trips[..3], &trips[3..5]] {
+            let refused = add_trips(&mut run, few, begin, &windows);
+            assert!(refused.is_err_and(|why| why.starts_with("it made no ping")));
+        }
+        assert!(!run.has_run(Application::MpiPing));
+        assert_eq!(add_trips(&mut run, &trips, begin, &windows), Ok(()));
+        let isolated = run.times(Application::MpiPing, |slice| windows.isolated(slice));
+        assert_eq!([30, 60].into_iter().collect::<Histogram>(), isolated);
+        let beside = run.times(Application::MpiPing, |slice| windows.congested.contains(slice));
+        assert_eq!([40, 50].into_iter().collect::<Histogram>(), beside);
+    }
+
+    #[test]
+    fn parse__libraries_are_known_by_their_launchers() {
+        let mpich = "HYDRA build details:\n    Version: 4.0.2\n";
+        assert_eq!(MpiLibrary::parse(mpich), Some(MpiLibrary::Mpich));
+        assert_eq!(MpiLibrary::parse("mpiexec (OpenRTE) 4.1.4"), Some(MpiLibrary::OpenMpi));
+        assert_eq!(MpiLibrary::parse("mpirun (Open MPI) 5.0.3"), Some(MpiLibrary::OpenMpi));
+        assert_eq!(MpiLibrary::parse("another 1.0"), None);
+    }
+}
