@@ -284,7 +284,7 @@ fn ratios(figures: &Figures) -> Vec<(String, f64, Option<f64>)> {
 
 fn text(options: &BenchArguments, loaded: f64, figures: &Figures) -> String {
     let mut text = format!(
-        "shifted all-to-all of 64 KiB on trees at 100 Gb/s, 4 KiB to anyone on Cray XC groups; optimised as packages are\n\
+        "shifted all-to-all of 64 KiB on trees at 100 Gb/s, 4 KiB to anyone on Cray XC groups; profile packaged\n\
          {} rounds, load {loaded} before and {} after; processor time without building the network\n\
          median (least to greatest)\n\n",
         options.rounds,

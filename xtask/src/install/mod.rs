@@ -37,7 +37,7 @@ pub(crate) fn parse(arguments: &[String], place: &str) -> Result<(Option<PathBuf
             "--profile" => profile.clone_from(value()?),
             word if word == place => directory = Some(PathBuf::from(value()?)),
             _ => bail!(
-                "`{word}` is unknown; {place} DIR, and --profile NAME for another build than {PACKAGED}, are known"
+                "`{word}` is unknown; {place} DIR, and --profile NAME for another profile than {PACKAGED}, are known"
             ),
         }
     }

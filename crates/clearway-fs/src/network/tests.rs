@@ -498,7 +498,7 @@ fn user__a_person_does_what_its_rights_allow() {
     let root = TestClient::new(&service, 4, User::Host);
     let person =
         |uid, drawn| TestClient::new(&service, drawn, User::Person { uid, gids: vec![uid] });
-    // The owner of the directory of all, who this process is, may remove what is in it.
+    // This process owns the root directory, so its user may remove what is in it.
     let own = rustix::process::geteuid().as_raw();
     let (of_alice, of_mallory) = (own + 1, own + 2);
     let (alice, mallory) = (person(of_alice, 5), person(of_mallory, 6));

@@ -30,6 +30,8 @@ use crate::mechanism::staging::service::{ServeFlags, serve};
 use crate::policy::PolicyFlags;
 use crate::report::FigureFormat;
 use crate::report::model::{ExtendedReal, Figure, labels};
+use crate::report::numerals::{fold, size};
+use crate::report::terminal::WIDTH;
 use crate::run::exit::{Exit, wrong_usage};
 use crate::run::notice;
 use crate::scenario::Time;
@@ -353,21 +355,21 @@ fn page(status: &MountStatus) -> String {
         format!(
             "log      {}: {} of {} used",
             escaped(&status.log),
-            Bytes(used),
-            Bytes(status.log_bytes)
+            size(used),
+            size(status.log_bytes)
         ),
         format!("store    {}", escaped(&status.store)),
         format!("drain    {}", drain_words(status)),
         format!("inodes   {} of {} used", status.inodes, status.inodes_max),
         format!(
             "memory   {} not on the disk yet, {} for readers",
-            Bytes(status.unlogged_bytes),
-            Bytes(status.cached_bytes)
+            size(status.unlogged_bytes),
+            size(status.cached_bytes)
         ),
         format!(
             "done     {} written, {} read",
-            Bytes(status.written_bytes),
-            Bytes(status.read_bytes)
+            size(status.written_bytes),
+            size(status.read_bytes)
         ),
         format!("changes  {}, {} of them waited", status.changes, status.stalls),
         format!(
@@ -392,22 +394,22 @@ fn page(status: &MountStatus) -> String {
             [&status.class_bytes, &status.class_files, &status.drained_bytes].map(of);
         if bytes + files > 0 {
             let files = counted(files, "file");
-            let bytes = Bytes(bytes);
+            let bytes = size(bytes);
             lines.push(format!("         {class}: {bytes} in the log, {files} not in the store"));
         }
         if drained > 0 {
-            lines.push(format!("         {class}: {} drained", Bytes(drained)));
+            lines.push(format!("         {class}: {} drained", size(drained)));
         }
     }
     if status.users.len() > 1 {
         for user in &status.users {
-            lines.push(format!("user     {}: {} in the log", user.uid, Bytes(user.log_bytes)));
+            lines.push(format!("user     {}: {} in the log", user.uid, size(user.log_bytes)));
         }
     }
     if let Some(why) = &status.stopped {
         lines.push(format!("stopped  {}", escaped(why)));
     }
-    lines.join("\n") + "\n"
+    fold(&lines.join("\n"), WIDTH)
 }
 
 /// Returns what a server lets its mounts write, for a person.
@@ -483,7 +485,7 @@ fn findings(found: &LogInspection) -> String {
         ),
     });
     for (class, bytes) in &found.class_bytes {
-        lines.push(format!("         {class}: {} in the log", Bytes(*bytes)));
+        lines.push(format!("         {class}: {} in the log", size(*bytes)));
     }
     lines.extend(damage(found));
     if found.is_clean() {

@@ -114,9 +114,12 @@ pub(crate) fn fold(page: &str, width: usize) -> String {
         }
         let head = head_of(line, width / 3 * 2);
         let indent = head.chars().count();
-        let below = if head.trim().is_empty() { indent + 2 } else { indent };
-        // The first of the lines is wrapped as short as those below it.
-        for (number, part) in wrap(&line[head.len()..], width - below).iter().enumerate() {
+        let is_indent = head.trim().is_empty();
+        let below = (indent + if is_indent { 2 } else { 0 }).min(width / 3 * 2);
+        // The first of the lines is as narrow as those below it.
+        for (number, part) in
+            wrap(&line[head.len()..], width.saturating_sub(below)).iter().enumerate()
+        {
             let before = if number == 0 { head.to_owned() } else { " ".repeat(below) };
             folded.push_str(&format!("{before}{part}\n"));
         }
@@ -124,8 +127,8 @@ pub(crate) fn fold(page: &str, width: usize) -> String {
     folded
 }
 
-/// Returns `line` up to the start of its last column below `width`: columns are two spaces and more
-/// apart. Returns the spaces before its text where there is one column.
+/// Returns `line` up to the start of its last column below `width`: columns are at least two
+/// spaces apart. Returns the spaces before its text where there is one column.
 fn head_of(line: &str, width: usize) -> &str {
     let text = line.len() - line.trim_start().len();
     let starts = line.match_indices("  ").map(|(at, _)| {
@@ -134,6 +137,23 @@ fn head_of(line: &str, width: usize) -> &str {
     });
     let is_near = |at: &usize| *at > text && line[..*at].chars().count() <= width;
     &line[..starts.filter(is_near).last().unwrap_or(text)]
+}
+
+/// Returns a number of bytes in the unit that keeps it readable.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes as f64 / 1024.0;
+    if bytes < 1024 {
+        return Bytes(bytes).to_string();
+    }
+    let mut unit = UNITS[0];
+    for next in &UNITS[1..] {
+        if value < 1024.0 {
+            break;
+        }
+        (value, unit) = (value / 1024.0, next);
+    }
+    format!("{value:.1} {unit}")
 }
 
 /// Returns a label that is a number of bytes as people read it; other text stays, as older reports
@@ -207,6 +227,15 @@ mod tests {
     }
 
     #[test]
+    fn size__has_the_unit_that_people_use() {
+        assert_eq!([0, 1023].map(size), ["0 B", "1023 B"]);
+        assert_eq!(
+            [1024, 1 << 20, 3 << 29, u64::MAX].map(size),
+            ["1.0 KiB", "1.0 MiB", "1.5 GiB", "16384.0 PiB"]
+        );
+    }
+
+    #[test]
     fn fold__a_long_line_goes_on_below_its_last_column() {
         assert_eq!(fold("short\n\n  as it is\n", 12), "short\n\n  as it is\n");
         assert_eq!(fold("a one two three\n", 9), "a one\n  two\n  three\n");
@@ -217,6 +246,7 @@ mod tests {
         );
         assert_eq!(fold("name  é one two\n", 11), "name  é one\n      two\n");
         assert_eq!(fold("unbreakable-word\n", 8), "unbreakable-word\n");
+        assert_eq!(fold("         far\n", 8), "         far\n");
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl Mechanism for Together {
             });
         }
         stage.conclude(report);
-        report.warnings.extend(mpi.warning());
+        report.warnings.extend(mpi.warnings());
         let busy = runs.iter().filter(|run| run.processor_wait > lab::WAIT_MAX);
         report.warnings.extend(busy.map(|run| {
             format!(

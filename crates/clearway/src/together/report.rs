@@ -5,6 +5,7 @@ use super::figures::{
     ALL, ALONE, APPLICATION, APPLICATION_KIND, APPLICATION_RATIO, COMPANY, FAIRNESS, LINE_FRACTION,
     RATE, SharedSeries, TRANSFER, TogetherSeries,
 };
+use super::outcome::Application;
 use crate::report::html::drawing::{
     ALONG, Chart, HALF, colour, decades, figure, legend, linear, pairs, sample, tick, time_tick,
 };
@@ -25,6 +26,9 @@ impl Presenter for Together {
         let worst = |queue: &str| {
             let of_queue =
                 figures_named(report, APPLICATION_RATIO).filter(|it| is(it, labels::QUEUE, queue));
+            // Whether the MPI program takes part depends on the machine.
+            let of_queue =
+                of_queue.filter(|it| !is(it, "application", Application::MpiPing.name()));
             of_queue.map(|it| it.value).max_by(|a, b| a.get().total_cmp(&b.get()))
         };
         let line =

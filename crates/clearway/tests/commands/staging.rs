@@ -497,7 +497,7 @@ fn stage__shows_and_sets_classes_that_stay() {
     assert_eq!(class(&all(&place)[2]).as_deref(), Some("bulk"));
     fs::write(place.on_mount("ckpt/a"), [2; 4000]).expect("written");
     let status = staged(&["status"], &[&place.path("mnt")]);
-    assert!(status.contains("bulk: 4000 B in the log, 1 file not in the store"), "{status}");
+    assert!(status.contains("bulk: 3.9 KiB in the log, 1 file not in the store"), "{status}");
     place.umount();
     let output = stage(&["status"], &[&place.path("mnt")]);
     assert!(error_of(&output).contains("is not on a mounted log"), "{output:?}");

@@ -78,9 +78,8 @@ fn lab__commands_load_beside_the_applications_and_leave_nothing() {
     let report: Value = serde_json::from_slice(&report.expect("a report")).expect("JSON");
     let figures = report["figures"].as_array().expect("figures");
     let mut warnings = report["warnings"].as_array().into_iter().flatten();
-    let mpi_left_out =
-        warnings.find(|it| it.as_str().is_some_and(|it| it.contains("MPI program was left out")));
-    if let Some(why) = mpi_left_out {
+    let without_mpi = warnings.find(|it| it.as_str().is_some_and(|it| it.contains("MPI program")));
+    if let Some(why) = without_mpi {
         eprintln!("skipped: pings of an MPI program: {why}");
     }
     for queue in ["fifo", "strict"] {
@@ -94,8 +93,8 @@ fn lab__commands_load_beside_the_applications_and_leave_nothing() {
             .map(|name| of_queue(name).partition::<Vec<_>, _>(|it| is_of_mpi(it)));
         assert_eq!(ratios.1.len(), 2);
         // The median and the p99, isolated and congested.
-        let expected = if mpi_left_out.is_some() { [0, 0] } else { [1, 4] };
-        assert_eq!([ratios.0.len(), times.0.len()], expected);
+        let found = [ratios.0.len(), times.0.len()];
+        assert!(found == [1, 4] || found == [0, 0] && without_mpi.is_some(), "{found:?}");
         let is_positive = |it: &&Value| it["value"].as_f64() > Some(0.0);
         assert!(ratios.0.iter().chain(&times.0).all(is_positive), "{figures:?}");
         assert_eq!(of_queue("together_bulk_line_fraction").count(), 1);

@@ -168,7 +168,7 @@ impl ModelTrial {
             true => (self.stream.below(9) as u32, self.stream.below(9) as u32),
             false => (user.as_raw(), group.as_raw()),
         };
-        // Only root enters a directory whose mode does not say so.
+        // Only root enters a directory without the permission to execute.
         let enters = if user.is_root() { 0 } else { 0o100 };
         let mode = (0o600 + self.stream.below(0o200) as u32 + 1) | enters;
         let xattr = |number: u64| {

@@ -240,7 +240,7 @@ fn job__a_builder_ten_times_slower_is_worked_around_and_comes_back() {
         let usual = job.run(5);
         job.factors[1] = 10;
         job.run(40);
-        // Later it asks for more now and then, in vain.
+        // Later the slow builder asks for more turns now and then, in vain.
         assert!(job.weights()[1] <= 2, "{policy:?}: {:?}", job.weights());
         let slow = job.run(20) / 4;
         assert!(

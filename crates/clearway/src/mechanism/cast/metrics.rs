@@ -11,8 +11,8 @@ use clearway_proto::wire::Counters;
 
 use super::message::{ReceiverOutcome, TargetAccess};
 use super::peers::CastReceiver;
-use super::progress::size;
 use super::summary::ReceiverState;
+use crate::report::numerals::size;
 use crate::run::metrics::{MetricLabels, MetricSheet, MetricSource, MetricTitle, MetricUnit};
 
 const RECEIVERS: MetricTitle = MetricTitle {

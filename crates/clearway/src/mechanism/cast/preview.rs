@@ -6,9 +6,9 @@ use super::message::REPORTED_MAX;
 use super::path::RelativePath;
 use super::peers::CastReceivers;
 use super::plan::MissingOfAll;
-use super::progress::size;
 use super::source::{CastSource, SkippedPath};
 use super::target::reason;
+use crate::report::numerals::size;
 
 /// What one receiver would be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

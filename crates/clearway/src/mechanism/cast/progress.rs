@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
-use clearway_proto::base::Bytes;
 use clearway_proto::broadcast::Algorithm;
 
 use super::peers::CastReceiver;
+use crate::report::numerals::size;
 
 /// How often the line is written: on a terminal as fast as it can be read, into a file so that it
 /// stays short.
@@ -216,23 +216,6 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// Returns the bytes for a person.
-pub(super) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut value = bytes as f64 / 1024.0;
-    if bytes < 1024 {
-        return Bytes(bytes).to_string();
-    }
-    let mut unit = UNITS[0];
-    for next in &UNITS[1..] {
-        if value < 1024.0 {
-            break;
-        }
-        (value, unit) = (value / 1024.0, next);
-    }
-    format!("{value:.1} {unit}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,15 +252,6 @@ mod tests {
         assert_eq!(
             [0.0, 0.2, 99.0, 99.5, 7265.0].map(time),
             ["0 s", "1 s", "99 s", "1 min 40 s", "2 h 1 min"]
-        );
-    }
-
-    #[test]
-    fn size__has_the_unit_that_people_use() {
-        assert_eq!([0, 1023].map(size), ["0 B", "1023 B"]);
-        assert_eq!(
-            [1024, 1 << 20, 3 << 29, u64::MAX].map(size),
-            ["1.0 KiB", "1.0 MiB", "1.5 GiB", "16384.0 PiB"]
         );
     }
 }

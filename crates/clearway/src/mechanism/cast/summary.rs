@@ -10,10 +10,10 @@ use serde::Serialize;
 use super::message::{ExtraNames, PlannedChanges, REPORTED_MAX, RemovalTask};
 use super::peers::CastReceiver;
 use super::preview::{CastPlan, MissingSum};
-use super::progress::size;
 use super::source::{CastSource, SkippedPath};
 use crate::policy::Grant;
 use crate::report::model::{ExtendedReal, Figure};
+use crate::report::numerals::size;
 
 /// What is said of a receiver that the others did not wait for.
 const PARKED: &str =

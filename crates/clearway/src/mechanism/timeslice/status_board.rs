@@ -300,7 +300,7 @@ pub(super) fn replace<T: Serialize>(path: &Path, state: &T) -> Result<()> {
 fn directories() -> impl Iterator<Item = PathBuf> {
     let runtime =
         std::env::var_os("XDG_RUNTIME_DIR").map(|runtime| PathBuf::from(runtime).join("clearway"));
-    // An ordinary user coordinates a lab as root of a user namespace, and watches it from outside.
+    // In an ordinary user's lab the coordinator is user 0 of a namespace. Watchers outside are not.
     runtime.into_iter().chain([PathBuf::from(format!("/tmp/clearway-{}", outer_uid()))])
 }
 
@@ -481,7 +481,7 @@ fn page(state: &BoardState) -> String {
         let median = rates.get(rates.len() / 2).copied().unwrap_or(0.0);
         for RankStatus { name, contributions, fill, waits } in of_kind() {
             let part = fill
-                .map_or_else(|| "input  ".to_owned(), |fill| format!("builder, rings {fill:.1} %"));
+                .map_or_else(|| "input".to_owned(), |fill| format!("builder, rings {fill:.1} %"));
             let mark = if *contributions < STRAGGLER * median { "  STRAGGLER" } else { "" };
             let _ = writeln!(
                 text,

@@ -64,11 +64,7 @@ impl LabVenue {
         let started = Instant::now();
         let lab = Lab::up(&name, &drawn.spec(QueueKind::Fifo))?;
         let up = started.elapsed();
-        let gathered = || gather(&lab, spec, interrupt);
-        let processes = match spec.processors {
-            Some(half) => half.run(gathered),
-            None => gathered(),
-        }?;
+        let processes = gather(&lab, spec, interrupt)?;
         if let (Some(wires), Some(why)) =
             (processes.wires().get(WIRES), processes.wires().get(UNUSED))
         {
@@ -106,13 +102,22 @@ impl LabVenue {
     }
 }
 
+/// Starts a rank where those of `spec` run.
+fn on_processors<T>(spec: &LaunchSpec, start: impl FnOnce() -> T) -> T {
+    match spec.processors {
+        Some(half) => half.run(start),
+        None => start(),
+    }
+}
+
 /// Starts the ranks of `spec` in `lab`.
 fn gather(lab: &Lab, spec: &LaunchSpec, interrupt: Interrupt) -> Result<RankProcesses> {
     // Runs of one machine never meet, but a number of their own costs nothing.
     let session = RandomKey::new(spec.seed).node(u64::from(std::process::id())).stream().next_u64();
     let run = RunId { session, seed: spec.seed, mechanism: spec.mechanism, need: spec.need };
     let plan = WirePlan::apart(spec.wire.in_lab(spec.need)?);
-    RankProcesses::gather(members(lab, spec.per_host)?, Network::Lab, &plan, run, None, interrupt)
+    let members = on_processors(spec, || members(lab, spec.per_host))?;
+    RankProcesses::gather(members, Network::Lab, &plan, run, None, interrupt)
 }
 
 /// Returns the hosts of a laboratory and how they are joined, for a person.
@@ -274,7 +279,7 @@ impl ProcessVenue for LabVenue {
     }
 
     fn restart(&mut self, rank: Rank) -> Result<()> {
-        let member = member(&self.lab, self.spec.per_host, rank)?;
+        let member = on_processors(&self.spec, || member(&self.lab, self.spec.per_host, rank))?;
         self.processes.restart(rank, member)
     }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use clearway_runtime::clock;
 use clearway_runtime::launch::escaped;
 
 /// A program in C.
@@ -21,7 +22,8 @@ impl CProgram {
     /// # Errors
     /// One sentence: what the compiler says.
     pub(super) fn try_compiler(self, compiler: &Path) -> Result<(), String> {
-        let name = format!("clearway-together-{}-{}", std::process::id(), self.name);
+        // In a container processes of later runs have the same number.
+        let name = format!("clearway-together-{}-{:x}", std::process::id(), clock::now().0);
         let directory = std::env::temp_dir().join(name);
         let made = DirBuilder::new().mode(0o700).create(&directory);
         made.map_err(|why| format!("{} cannot be made: {why}", directory.display()))?;

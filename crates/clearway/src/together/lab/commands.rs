@@ -201,7 +201,8 @@ impl LabCommands {
         let coordinator = address(lab, *ranks.first().context("a job without hosts")?)?;
         // Virtual hosts have the machine's name, which leads nowhere in their network.
         let script = format!(
-            "#!/bin/sh\nprocess=none\nwhile [ $# -gt 0 ]; do\ncase $1 in\n{cases}esac\nshift\ndone\nshift\n\
+            "#!/bin/sh\nprocess=none\nwhile [ $# -gt 0 ]; do\ncase $1 in\n{cases}esac\nshift\ndone\n\
+             if [ $process = none ]; then echo \"no virtual host is named\" >&2; exit 255; fi\nshift\n\
              line=$(printf %s \"$*\" | sed \"s/CLEARWAY_MEET='[^:']*:/CLEARWAY_MEET='{coordinator}:/\")\n\
              exec nsenter --net=/proc/$process/ns/net /bin/sh -c \"$line\"\n"
         );

@@ -69,7 +69,7 @@ pub(super) const WAIT_MAX: f64 = 0.05;
 
 const NO_LAB: &str = "commands run in a lab only";
 
-/// All commands that load in one run, and the MPI program that runs all along.
+/// All commands that load in one run, and the MPI program, which runs before, during and after them.
 struct TimedPrograms {
     transfers: Vec<(Transfer, TimedCommand)>,
     mpi: Option<MpiRun>,
@@ -138,11 +138,10 @@ pub(super) fn run(
         add_transfer(&mut run, *transfer, &chosen, &roles, &readings, &phase, &windows);
     }
     if let Some(program) = program {
-        let trips = program.finish(phase.begin + windows.length());
-        let added = trips.and_then(|trips| {
+        let added = program.finish().and_then(|trips| {
             add_trips(&mut run, &trips, phase.begin, &windows).map_err(anyhow::Error::msg)
         });
-        added.unwrap_or_else(|why| mpi.leave_out(&why));
+        added.unwrap_or_else(|why| mpi.miss(&format!("{queue}, {}", set.name()), &why));
     }
     run.smoothing = SMOOTHING;
     run.processor_wait = processor_wait(&phase, &windows);
@@ -181,7 +180,7 @@ fn start_mpi(
     roles: &HostRoles,
     mpi: &mut MpiPart,
 ) -> Option<MpiRun> {
-    let MpiPart::Runs(tools) = *mpi else { return None };
+    let MpiPart::Runs { tools, .. } = *mpi else { return None };
     let hosts = roles.mpi();
     let start = || {
         let (line, times) = commands.mpi(stage.lab().context(NO_LAB)?, hosts, &tools)?;

@@ -39,8 +39,6 @@ const TOOLS: [[&str; 2]; 3] =
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// How often they are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long the program may take to write a time; it keeps one for half of that.
-const WRITTEN_WITHIN: Nanos = Nanos::from_millis(100);
 /// The least pause between two of its pings.
 const PAUSE_MIN: Nanos = Nanos::from_micros(500);
 /// Bytes that it writes for a round trip.
@@ -48,8 +46,12 @@ const TRIP_BYTES: usize = 16;
 
 /// Whether the MPI program takes part in runs.
 pub(in super::super) enum MpiPart {
-    /// It runs all along.
-    Runs(MpiTools),
+    /// It runs before, during and after each phase.
+    Runs {
+        tools: MpiTools,
+        /// Runs without its figures, each a sentence.
+        missing: Vec<String>,
+    },
     /// It was not asked for.
     Unwanted,
     /// It cannot run, for this reason.
@@ -57,7 +59,7 @@ pub(in super::super) enum MpiPart {
 }
 
 impl MpiPart {
-    /// Decides it for a scenario that has `wanted` as its key.
+    /// Decides whether the program takes part, where the scenario's key `mpi` is `wanted`.
     pub(in super::super) fn new(wanted: Option<bool>) -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         match wanted {
@@ -66,7 +68,8 @@ impl MpiPart {
                 "its ranks poll, and this machine has fewer than {PROCESSORS_MIN} processors ({processors}); `mpi = true` \
                  of [together] runs it all the same"
             )),
-            _ => MpiTools::find().map_or_else(Self::LeftOut, Self::Runs),
+            _ => MpiTools::find()
+                .map_or_else(Self::LeftOut, |tools| Self::Runs { tools, missing: Vec::new() }),
         }
     }
 
@@ -75,11 +78,19 @@ impl MpiPart {
         *self = Self::LeftOut(format!("{why:#}"));
     }
 
-    /// Returns why the program was left out, as a warning.
-    pub(in super::super) fn warning(self) -> Option<String> {
+    /// Notes that the run called `name` has no figures of the program, because of `why`.
+    pub(super) fn miss(&mut self, name: &str, why: &anyhow::Error) {
+        if let Self::Runs { missing, .. } = self {
+            missing.push(format!("{name}: no figures of the MPI program: {why:#}"));
+        }
+    }
+
+    /// Returns where the program was left out and why, as warnings.
+    pub(in super::super) fn warnings(self) -> Vec<String> {
         match self {
-            Self::LeftOut(why) => Some(format!("the MPI program was left out: {why}")),
-            Self::Runs(_) | Self::Unwanted => None,
+            Self::LeftOut(why) => vec![format!("the MPI program was left out: {why}")],
+            Self::Runs { missing, .. } => missing,
+            Self::Unwanted => Vec::new(),
         }
     }
 }
@@ -127,7 +138,7 @@ impl MpiTools {
                     launcher,
                     library,
                 }),
-                None => Err(format!("{launcher} is neither of MPICH nor of Open MPI")),
+                None => Err(format!("{launcher} belongs neither to MPICH nor to Open MPI")),
             };
             match tried {
                 Ok(tools) => return Ok(tools),
@@ -145,17 +156,18 @@ impl MpiTools {
     }
 
     /// Returns the beginning of a line for the shell that starts a rank at each of two `addresses`, the
-    /// first of them here; `reach` holds the `ssh` that reaches them, as a word of the shell.
+    /// first of them here; `reach` holds the `ssh` that reaches them, and what launchers leave there, as
+    /// a word of the shell.
     pub(super) fn launch(&self, reach: &str, [first, second]: [&str; 2]) -> String {
         let launcher = self.launcher;
         match self.library {
             // Without the two variables ranks find shared memory, whose names are those of the whole machine.
             MpiLibrary::Mpich => format!(
-                "exec {launcher} -launcher ssh -launcher-exec {reach}/ssh -localhost {first} -hosts {first},{second} \
+                "TMPDIR={reach} exec {launcher} -launcher ssh -launcher-exec {reach}/ssh -localhost {first} -hosts {first},{second} \
                  -ppn 1 -n 2 -genv UCX_TLS tcp -genv MPIR_CVAR_NOLOCAL 1"
             ),
             MpiLibrary::OpenMpi => format!(
-                "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 exec {launcher} --mca plm_rsh_agent {reach}/ssh \
+                "TMPDIR={reach} OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 exec {launcher} --mca plm rsh --mca plm_rsh_agent {reach}/ssh \
                  -H {first},{second} --mca pml ob1 --mca btl tcp,self --mca mpi_yield_when_idle 1 --bind-to none -n 2"
             ),
         }
@@ -198,15 +210,11 @@ impl MpiRun {
         }
     }
 
-    /// Ends the program once it has written all of a phase that ended at `end`; returns its times.
+    /// Ends the program after a phase; returns its times.
     ///
     /// # Errors
     /// One sentence: it failed, or wrote what cannot be.
-    pub(super) fn finish(mut self, end: LocalNs) -> Result<Vec<RoundTrip>> {
-        let written = end + WRITTEN_WITHIN;
-        while clock::now() < written {
-            thread::sleep(LOOK_EVERY);
-        }
+    pub(super) fn finish(mut self) -> Result<Vec<RoundTrip>> {
         self.check();
         if let Some(failure) = self.failure {
             return Err(failure);
@@ -235,16 +243,16 @@ fn most_trips([from, until]: [LocalNs; 2]) -> usize {
     usize::try_from(until.since(from).0 / PAUSE_MIN.0 + 1).unwrap_or(usize::MAX)
 }
 
-/// Parses what a program wrote that ran from `lifetime[0]` until `lifetime[1]`. It may have ended in the
-/// middle of a round trip's bytes.
+/// Parses what a program wrote that ran from `lifetime[0]` until `lifetime[1]`. A last ping without an
+/// answer counts as one that took until then: without it, the slowest one would be missing.
 ///
 /// # Errors
 /// One sentence: its times are not of that time.
 fn round_trips(bytes: &[u8], lifetime: [LocalNs; 2]) -> Result<Vec<RoundTrip>, String> {
-    let (records, _) = bytes.as_chunks::<TRIP_BYTES>();
+    let (records, rest) = bytes.as_chunks::<TRIP_BYTES>();
     let most = most_trips(lifetime);
     if records.len() > most {
-        return Err(format!("it wrote times of more than {most} pings, which its pauses allow"));
+        return Err(format!("it wrote times of more pings than the {most} that its pauses allow"));
     }
     let mut trips: Vec<RoundTrip> = Vec::with_capacity(records.len());
     let mut earliest = lifetime[0];
@@ -255,18 +263,27 @@ fn round_trips(bytes: &[u8], lifetime: [LocalNs; 2]) -> Result<Vec<RoundTrip>, S
         let end = begin.checked_add(length).map(LocalNs).filter(|end| *end <= lifetime[1]);
         let trip = RoundTrip { begin: LocalNs(begin), length: Nanos(length) };
         let Some(end) = end.filter(|_| trip.begin >= earliest) else {
-            return Err(format!("ping {number} of those that it wrote is not of the time it ran"));
+            return Err(format!(
+                "ping {number} of those that it wrote lies outside the time in which it ran"
+            ));
         };
         earliest = end;
         trips.push(trip);
     }
+    let unanswered = rest.first_chunk().map(|begin| LocalNs(u64::from_ne_bytes(*begin)));
+    trips.extend(
+        unanswered
+            .filter(|begin| (earliest..=lifetime[1]).contains(begin))
+            .map(|begin| RoundTrip { begin, length: lifetime[1].since(begin) }),
+    );
     Ok(trips)
 }
 
-/// Adds `trips` to `run`, whose `windows` are counted from `begin`.
+/// Adds `trips` to `run`, whose `windows` are counted from `begin`. A ping that lasts longer than the
+/// time with transfers, so that none begins in it, counts as one of that time.
 ///
 /// # Errors
-/// One sentence: too few began in the windows that count; then none is added.
+/// One sentence: none is of a window that counts; then none is added.
 pub(super) fn add_trips(
     run: &mut SharedRun,
     trips: &[RoundTrip],
@@ -277,8 +294,12 @@ pub(super) fn add_trips(
         let slice = trip.begin.since(begin).0 / windows.grid.slice.0.max(1);
         u32::try_from(slice).ok().filter(|_| trip.begin >= begin)
     };
-    let counted: Vec<(u32, Nanos)> =
+    let mut counted: Vec<(u32, Nanos)> =
         trips.iter().filter_map(|trip| Some((slice_of(trip)?, trip.length))).collect();
+    let loaded = [windows.congested.from, windows.congested.until]
+        .map(|slice| begin + windows.grid.slices(slice));
+    let lasts = |trip: &&RoundTrip| trip.begin < loaded[0] && trip.begin + trip.length > loaded[1];
+    counted.extend(trips.iter().find(lasts).map(|trip| (windows.congested.from, trip.length)));
     let has_any = |counts: &dyn Fn(u32) -> bool| counted.iter().any(|(slice, _)| counts(*slice));
     let is_congested = |slice| windows.congested.contains(slice);
     if !has_any(&|slice| windows.isolated(slice)) || !has_any(&is_congested) {
@@ -309,12 +330,14 @@ mod tests {
     }
 
     #[test]
-    fn round_trips__a_last_one_that_is_cut_is_left_out() {
+    fn round_trips__a_last_one_without_an_answer_takes_until_the_end() {
         let mut bytes = written(&[[1_000_500_000, 30_000], [1_001_100_000, 40_000]]);
         let second = RoundTrip { begin: LocalNs(1_001_100_000), length: Nanos(40_000) };
         assert_eq!(round_trips(&bytes, LIFETIME).map(|it| it[1..].to_vec()), Ok(vec![second]));
         bytes.pop();
-        assert_eq!(round_trips(&bytes, LIFETIME).map(|it| it.len()), Ok(1));
+        // It takes at least until the program ends.
+        let unanswered = RoundTrip { length: Nanos(900_000), ..second };
+        assert_eq!(round_trips(&bytes, LIFETIME).map(|it| it[1..].to_vec()), Ok(vec![unanswered]));
         assert_eq!(round_trips(&bytes[..5], LIFETIME), Ok(Vec::new()));
     }
 
@@ -327,7 +350,7 @@ mod tests {
         assert!(refused(&[[1_000_500_000, u64::MAX]]).starts_with("ping 1"));
         // Pauses of half a millisecond leave room for five in two.
         assert!(round_trips(&written(&[[1_000_000_000, 0]; 5]), LIFETIME).is_ok());
-        assert!(refused(&[[1_000_000_000, 0]; 6]).contains("more than 5 pings"));
+        assert!(refused(&[[1_000_000_000, 0]; 6]).contains("more pings than the 5 that"));
     }
 
     #[test]

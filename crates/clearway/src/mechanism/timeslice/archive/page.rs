@@ -8,7 +8,7 @@ use std::fmt::Write;
 use super::survey::{
     CheckReport, ContentReport, FileReport, FindingReport, HeaderReport, OriginReport, PlaceReport,
 };
-use crate::report::numerals::printable;
+use crate::report::numerals::{printable, size};
 
 /// CBM's numbers of subsystems.
 const SUBSYSTEMS: [(u8, &str); 16] = [
@@ -243,17 +243,6 @@ fn verdict(reports: &[FileReport]) -> String {
 
 fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
-/// Returns a length in the unit that keeps it readable.
-fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let power = (bytes.ilog2() / 10).min(UNITS.len() as u32);
-    let scaled = bytes as f64 / (1u64 << (10 * power)) as f64;
-    format!("{scaled:.1} {}", UNITS[power as usize - 1])
 }
 
 /// Returns a length of time in the unit that keeps it readable.
