@@ -290,16 +290,17 @@ pub(super) fn add_trips(
     begin: LocalNs,
     windows: &Windows,
 ) -> Result<(), String> {
+    let loaded = [windows.congested.from, windows.congested.until]
+        .map(|slice| begin + windows.grid.slices(slice));
     let slice_of = |trip: &RoundTrip| {
+        if trip.begin < loaded[0] && trip.begin + trip.length > loaded[1] {
+            return Some(windows.congested.from);
+        }
         let slice = trip.begin.since(begin).0 / windows.grid.slice.0.max(1);
         u32::try_from(slice).ok().filter(|_| trip.begin >= begin)
     };
-    let mut counted: Vec<(u32, Nanos)> =
+    let counted: Vec<(u32, Nanos)> =
         trips.iter().filter_map(|trip| Some((slice_of(trip)?, trip.length))).collect();
-    let loaded = [windows.congested.from, windows.congested.until]
-        .map(|slice| begin + windows.grid.slices(slice));
-    let lasts = |trip: &&RoundTrip| trip.begin < loaded[0] && trip.begin + trip.length > loaded[1];
-    counted.extend(trips.iter().find(lasts).map(|trip| (windows.congested.from, trip.length)));
     let has_any = |counts: &dyn Fn(u32) -> bool| counted.iter().any(|(slice, _)| counts(*slice));
     let is_congested = |slice| windows.congested.contains(slice);
     if !has_any(&|slice| windows.isolated(slice)) || !has_any(&is_congested) {
@@ -395,6 +396,27 @@ mod tests {
         assert_eq!([30, 60].into_iter().collect::<Histogram>(), isolated);
         let beside = run.times(Application::MpiPing, |slice| windows.congested.contains(slice));
         assert_eq!([40, 50].into_iter().collect::<Histogram>(), beside);
+    }
+
+    #[test]
+    fn add_trips__a_ping_that_lasts_through_the_load_is_one_under_load() {
+        let slice = Nanos::from_millis(100);
+        let grid = Grid { slice, drain: Nanos::ZERO };
+        let windows = Windows::new(grid, slice.times(4), slice.times(2));
+        let begin = LocalNs(5_000_000_000);
+        let mut run = SharedRun::new("fifo", TransferSet::All, windows.after.until);
+        let at = |slice: u32, length: Nanos| RoundTrip {
+            begin: begin + grid.slices(slice) + Nanos(1),
+            length,
+        };
+        let last = windows.before.until - 1;
+        let through = grid.slices(windows.congested.until - last);
+        let trips = [at(windows.before.from, Nanos(30)), at(last, through)];
+        assert_eq!(add_trips(&mut run, &trips, begin, &windows), Ok(()));
+        let isolated = run.times(Application::MpiPing, |slice| windows.isolated(slice));
+        assert_eq!([30].into_iter().collect::<Histogram>(), isolated);
+        let loaded = run.times(Application::MpiPing, |slice| windows.congested.contains(slice));
+        assert_eq!([through.0].into_iter().collect::<Histogram>(), loaded);
     }
 
     #[test]
