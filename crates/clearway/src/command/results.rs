@@ -21,6 +21,9 @@ use super::registry::presenters;
 use crate::report::model::Report;
 use crate::report::store;
 
+/// How often a directory is made again that other runs remove.
+const ATTEMPTS: usize = 1_000;
+
 /// Where the report of a run goes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReportFlags {
@@ -144,6 +147,19 @@ fn try_making(directory: &Path) -> Result<()> {
 
 /// Makes `directory` and tries whether files can be made in it.
 fn try_writing(directory: &Path) -> Result<()> {
+    let is_gone = |error: &anyhow::Error| {
+        let source = error.downcast_ref::<std::io::Error>();
+        source.is_some_and(|source| source.kind() == ErrorKind::NotFound)
+    };
+    // Another run that tries a directory next to this one may remove their common parent again.
+    let again = (1..ATTEMPTS).find_map(|_| match try_once(directory) {
+        Err(error) if is_gone(&error) => None,
+        tried => Some(tried),
+    });
+    again.unwrap_or_else(|| try_once(directory))
+}
+
+fn try_once(directory: &Path) -> Result<()> {
     let shown = directory.display();
     fs::create_dir_all(directory)
         .with_context(|| format!("the report's directory {shown} cannot be made"))?;
@@ -163,6 +179,21 @@ mod tests {
             std::env::temp_dir().join(format!("clearway-results-{name}-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
         directory
+    }
+
+    #[test]
+    fn try_making__runs_next_to_each_other_do_not_take_away_their_parent() {
+        let scratch = scratch("neighbours");
+        let parent = scratch.join("missing");
+        let tries = |name: &'static str| {
+            let directory = parent.join(name);
+            move || (0..200).try_for_each(|_| try_making(&directory))
+        };
+        let runs = ["a", "b", "c", "d"].map(|name| std::thread::spawn(tries(name)));
+        for run in runs {
+            run.join().expect("it does not panic").expect("made");
+        }
+        fs::remove_dir_all(&scratch).expect("removed");
     }
 
     #[test]
