@@ -3,8 +3,8 @@
 //!
 //! # Model
 //! The program marks nothing, so its messages have the class best-effort. Its ranks poll, and run on
-//! the ranks' half of the processors. Where something of it fails, runs go on without it, and the
-//! report says why.
+//! the ranks' half of the processors. A run in which it fails has no figures of it; if it does not
+//! start, later runs leave it out. The report says why.
 //!
 //! # Source
 //! Options of `mpiexec`: MPICH 4.0 (Hydra), Open MPI 4.1.
@@ -326,6 +326,23 @@ mod tests {
 
     const LIFETIME: [LocalNs; 2] = [LocalNs(1_000_000_000), LocalNs(1_002_000_000)];
 
+    /// When the phase of [`measured`] begins.
+    const BEGIN: LocalNs = LocalNs(5_000_000_000);
+
+    /// Creates a run that has no times yet, and its windows.
+    fn measured() -> (Windows, SharedRun) {
+        let slice = Nanos::from_millis(100);
+        let grid = Grid { slice, drain: Nanos::ZERO };
+        let windows = Windows::new(grid, slice.times(4), slice.times(2));
+        let run = SharedRun::new("fifo", TransferSet::All, windows.after.until);
+        (windows, run)
+    }
+
+    /// Creates a ping that begins in `slice`.
+    fn trip_in(windows: &Windows, slice: u32, length: Nanos) -> RoundTrip {
+        RoundTrip { begin: BEGIN + windows.grid.slices(slice) + Nanos(1), length }
+    }
+
     fn written(trips: &[[u64; 2]]) -> Vec<u8> {
         trips.as_flattened().iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
@@ -367,16 +384,9 @@ mod tests {
 
     #[test]
     fn add_trips__pings_count_in_the_window_in_which_they_begin() {
-        let slice = Nanos::from_millis(100);
-        let grid = Grid { slice, drain: Nanos::ZERO };
-        let windows = Windows::new(grid, slice.times(4), slice.times(2));
-        let begin = LocalNs(5_000_000_000);
-        let mut run = SharedRun::new("fifo", TransferSet::All, windows.after.until);
-        let at = |slice: u32, length: u64| RoundTrip {
-            begin: begin + grid.slices(slice) + Nanos(1),
-            length: Nanos(length),
-        };
-        let early = RoundTrip { begin: LocalNs(begin.0 - 1), length: Nanos(1) };
+        let (windows, mut run) = measured();
+        let at = |slice: u32, length: u64| trip_in(&windows, slice, Nanos(length));
+        let early = RoundTrip { begin: LocalNs(BEGIN.0 - 1), length: Nanos(1) };
         let trips = [
             early,
             at(0, 2),
@@ -387,11 +397,11 @@ mod tests {
             at(windows.after.until, 7),
         ];
         for few in [&trips[..3], &trips[3..5]] {
-            let refused = add_trips(&mut run, few, begin, &windows);
+            let refused = add_trips(&mut run, few, BEGIN, &windows);
             assert!(refused.is_err_and(|why| why.starts_with("it made no ping")));
         }
         assert!(!run.has_run(Application::MpiPing));
-        assert_eq!(add_trips(&mut run, &trips, begin, &windows), Ok(()));
+        assert_eq!(add_trips(&mut run, &trips, BEGIN, &windows), Ok(()));
         let isolated = run.times(Application::MpiPing, |slice| windows.isolated(slice));
         assert_eq!([30, 60].into_iter().collect::<Histogram>(), isolated);
         let beside = run.times(Application::MpiPing, |slice| windows.congested.contains(slice));
@@ -400,19 +410,12 @@ mod tests {
 
     #[test]
     fn add_trips__a_ping_that_lasts_through_the_load_is_one_under_load() {
-        let slice = Nanos::from_millis(100);
-        let grid = Grid { slice, drain: Nanos::ZERO };
-        let windows = Windows::new(grid, slice.times(4), slice.times(2));
-        let begin = LocalNs(5_000_000_000);
-        let mut run = SharedRun::new("fifo", TransferSet::All, windows.after.until);
-        let at = |slice: u32, length: Nanos| RoundTrip {
-            begin: begin + grid.slices(slice) + Nanos(1),
-            length,
-        };
+        let (windows, mut run) = measured();
         let last = windows.before.until - 1;
-        let through = grid.slices(windows.congested.until - last);
-        let trips = [at(windows.before.from, Nanos(30)), at(last, through)];
-        assert_eq!(add_trips(&mut run, &trips, begin, &windows), Ok(()));
+        let through = windows.grid.slices(windows.congested.until - last);
+        let short = trip_in(&windows, windows.before.from, Nanos(30));
+        let trips = [short, trip_in(&windows, last, through)];
+        assert_eq!(add_trips(&mut run, &trips, BEGIN, &windows), Ok(()));
         let isolated = run.times(Application::MpiPing, |slice| windows.isolated(slice));
         assert_eq!([30].into_iter().collect::<Histogram>(), isolated);
         let loaded = run.times(Application::MpiPing, |slice| windows.congested.contains(slice));
