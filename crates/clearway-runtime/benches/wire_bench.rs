@@ -96,8 +96,8 @@ fn identity(rank: Rank) -> Result<RankKeyPair, Box<dyn Error>> {
     Ok(RankKeyPair::new(rank, KeyScope { session: SESSION, epoch: 0, secret: None })?)
 }
 
-/// The same host, some ports further.
-fn beside(address: SocketAddrV4, ports: u16) -> SocketAddrV4 {
+/// Returns an address on the same host, some ports further.
+fn further_port(address: SocketAddrV4, ports: u16) -> SocketAddrV4 {
     SocketAddrV4::new(*address.ip(), address.port() + ports)
 }
 
@@ -116,7 +116,7 @@ impl WireBenchEnds {
     ) -> Result<UdpWire, Box<dyn Error>> {
         let [near, far] =
             if rank == Rank(0) { [self.local, self.peer] } else { [self.peer, self.local] };
-        let peers = vec![near, far, beside(near, 1)];
+        let peers = vec![near, far, further_port(near, 1)];
         let mut config = UdpConfig::new(rank, SESSION, peers);
         config.placement = Placement::OneMachine;
         config.waiting = waiting;
@@ -192,7 +192,7 @@ fn await_credit(wire: &mut UdpWire, sent: u64, settled: u64) -> u64 {
 
 /// The longest body that is looked at.
 fn length_max(wire: &UdpWire) -> usize {
-    wire.capabilities().body_beside(SHORT_HEAD)
+    wire.capabilities().body_max_with_head(SHORT_HEAD)
 }
 
 /// The header that makes a datagram of [`DATAGRAM`] bytes with the longest body.
@@ -389,7 +389,7 @@ fn memory() -> Result<u64, Box<dyn Error>> {
 }
 
 fn target(ends: &WireBenchEnds) -> WireBenchResult {
-    let _unread = UdpSocket::bind(beside(ends.local, 2))?;
+    let _unread = UdpSocket::bind(further_port(ends.local, 2))?;
     let mut wire = ends.open(Rank(1), Waiting::Sleep, Segmentation::Offload)?;
     let before = memory()?;
     pong(&mut wire)?;

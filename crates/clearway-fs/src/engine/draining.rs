@@ -170,7 +170,7 @@ impl Draining {
     fn take_ends(&mut self, now: LocalNs, state: &LogState) {
         while let Some((number, end)) = self.worker.poll() {
             let copied = self.copies.remove(&number);
-            if let StepEnd::Done | StepEnd::DoneBeside(_) = end {
+            if let StepEnd::Done | StepEnd::DoneWithStranger(_) = end {
                 self.failing_since = None;
                 if let Some(CopyUnderWay { class, bytes, is_due }) = copied {
                     *self.counts.bytes.entry(class).or_default() += bytes;

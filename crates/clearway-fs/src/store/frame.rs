@@ -324,17 +324,17 @@ pub(super) fn news_frame(number: u64, news: StepNews) -> Vec<u8> {
     frame.u64(number).u8(match news {
         StepNews::Progress => 0,
         StepNews::End(StepEnd::Done) => 1,
-        StepNews::End(StepEnd::DoneBeside(StrangerFate::Stays)) => 2,
+        StepNews::End(StepEnd::DoneWithStranger(StrangerFate::Stays)) => 2,
         StepNews::End(StepEnd::Stuck) => 3,
         StepNews::End(StepEnd::Absent) => 4,
-        StepNews::End(StepEnd::DoneBeside(StrangerFate::Moved(_))) => 5,
+        StepNews::End(StepEnd::DoneWithStranger(StrangerFate::Moved(_))) => 5,
         StepNews::End(StepEnd::Failed(fault)) => {
             let index = FAULTS.iter().position(|other| *other == fault);
             // A fault that is not listed is one of the device.
             FIRST_FAULT + index.unwrap_or(1) as u8
         }
     });
-    if let StepNews::End(StepEnd::DoneBeside(StrangerFate::Moved(suffix))) = news {
+    if let StepNews::End(StepEnd::DoneWithStranger(StrangerFate::Moved(suffix))) = news {
         frame.u32(suffix);
     }
     frame.finish()
@@ -347,10 +347,10 @@ pub(super) fn parse_news(frame: &[u8]) -> Option<(u64, StepNews)> {
     let news = match rest.u8()? {
         0 => StepNews::Progress,
         1 => StepNews::End(StepEnd::Done),
-        2 => StepNews::End(StepEnd::DoneBeside(StrangerFate::Stays)),
+        2 => StepNews::End(StepEnd::DoneWithStranger(StrangerFate::Stays)),
         3 => StepNews::End(StepEnd::Stuck),
         4 => StepNews::End(StepEnd::Absent),
-        5 => StepNews::End(StepEnd::DoneBeside(StrangerFate::Moved(rest.u32()?))),
+        5 => StepNews::End(StepEnd::DoneWithStranger(StrangerFate::Moved(rest.u32()?))),
         code => {
             let index = usize::from(code.checked_sub(FIRST_FAULT)?);
             StepNews::End(StepEnd::Failed(*FAULTS.get(index)?))
@@ -465,8 +465,9 @@ mod tests {
         prop_oneof![
             Just(StepNews::Progress),
             Just(StepNews::End(StepEnd::Done)),
-            Just(StepNews::End(StepEnd::DoneBeside(StrangerFate::Stays))),
-            any::<u32>().prop_map(|n| StepNews::End(StepEnd::DoneBeside(StrangerFate::Moved(n)))),
+            Just(StepNews::End(StepEnd::DoneWithStranger(StrangerFate::Stays))),
+            any::<u32>()
+                .prop_map(|n| StepNews::End(StepEnd::DoneWithStranger(StrangerFate::Moved(n)))),
             Just(StepNews::End(StepEnd::Stuck)),
             Just(StepNews::End(StepEnd::Absent)),
             (0..FAULTS.len()).prop_map(|fault| StepNews::End(StepEnd::Failed(FAULTS[fault]))),

@@ -32,14 +32,14 @@ use super::place::{
     parse_object, parse_old, sync_directory,
 };
 
-/// Names beside a place that are tried for what is in the way.
-const BESIDE_MAX: u32 = 10_000;
+/// Names that are tried, in the same directory, for a file that is in the way.
+const NAMES_TRIED_MAX: u32 = 10_000;
 /// How often a step is tried that has no permission: another one may end and take it back.
 const ACCESS_MAX: u32 = 3;
 /// Bytes of a name.
 const NAME_MAX: usize = 255;
 /// What another program made stays where it is.
-const STAYS: StepEnd = StepEnd::DoneBeside(StrangerFate::Stays);
+const STAYS: StepEnd = StepEnd::DoneWithStranger(StrangerFate::Stays);
 
 /// A store and the log that is drained into it.
 #[derive(Debug)]
@@ -77,7 +77,9 @@ impl StepRunner {
         };
         let end = self.carry_out_in(&store, step, progress);
         // A store that was moved meanwhile has what was done, but not at its path.
-        if matches!(end, StepEnd::Done | StepEnd::DoneBeside(_)) && !self.place.is_at_path(&store) {
+        if matches!(end, StepEnd::Done | StepEnd::DoneWithStranger(_))
+            && !self.place.is_at_path(&store)
+        {
             return StepEnd::Absent;
         }
         end
@@ -274,7 +276,7 @@ fn link(store: &OpenStore, inode: InodeId, to: &StorePath) -> Result<StepEnd, Er
     let object = object_name(inode);
     let wanted = look(&store.objects, object.as_bytes())?.ok_or(Errno::NOENT)?;
     let mut end = StepEnd::Done;
-    for _ in 0..BESIDE_MAX {
+    for _ in 0..NAMES_TRIED_MAX {
         let there = look(&directory, name)?;
         if there.as_ref().is_some_and(|there| is_same(there, &wanted)) {
             return Ok(end);
@@ -303,7 +305,7 @@ fn is_same(one: &Stat, other: &Stat) -> bool {
 fn make_directory(store: &OpenStore, at: &StorePath) -> Result<StepEnd, Errno> {
     let (directory, name) = store.parent(at)?;
     let mut end = StepEnd::Done;
-    for _ in 0..BESIDE_MAX {
+    for _ in 0..NAMES_TRIED_MAX {
         let there = look(&directory, name)?;
         if there.as_ref().is_some_and(|there| file_type(there) == FileType::Directory) {
             return Ok(end);
@@ -372,7 +374,7 @@ fn drop_old(store: &OpenStore, inode: InodeId) -> Result<(), Errno> {
     index.old_names(inode).iter().try_for_each(|name| index.remove(store, name))
 }
 
-/// Looks at what is in the way, and moves it beside if it is not ours.
+/// Looks at what is in the way, and renames it if it is not ours.
 fn make_way(
     store: &OpenStore,
     directory: &OwnedFd,
@@ -389,8 +391,8 @@ fn make_way(
     } else if store.is_object(&there)? {
         return Ok(Way::Ours);
     }
-    let suffix = keep_beside(directory, name)?;
-    *end = StepEnd::DoneBeside(StrangerFate::Moved(suffix));
+    let suffix = rename_stranger(directory, name)?;
+    *end = StepEnd::DoneWithStranger(StrangerFate::Moved(suffix));
     Ok(Way::Free)
 }
 
@@ -404,18 +406,18 @@ pub(crate) fn stranger_name(name: &[u8], number: u32) -> Vec<u8> {
     [kept, suffix.as_bytes()].concat()
 }
 
-/// Moves what is at a name to a free one; returns the number of its suffix.
-fn keep_beside(directory: &OwnedFd, name: &[u8]) -> Result<u32, Errno> {
-    for number in 1..BESIDE_MAX {
-        let beside = stranger_name(name, number);
-        match fs::renameat_with(directory, name, directory, &*beside, RenameFlags::NOREPLACE) {
+/// Renames what is at a name to a free name; returns the number of its suffix.
+fn rename_stranger(directory: &OwnedFd, name: &[u8]) -> Result<u32, Errno> {
+    for number in 1..NAMES_TRIED_MAX {
+        let new_name = stranger_name(name, number);
+        match fs::renameat_with(directory, name, directory, &*new_name, RenameFlags::NOREPLACE) {
             Err(Errno::EXIST) => continue,
             // A file system that cannot promise it.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             outcome => return outcome.map(|()| number),
         }
-        if look(directory, &beside)?.is_none() {
-            return fs::renameat(directory, name, directory, &*beside).map(|()| number);
+        if look(directory, &new_name)?.is_none() {
+            return fs::renameat(directory, name, directory, &*new_name).map(|()| number);
         }
     }
     Err(Errno::EXIST)

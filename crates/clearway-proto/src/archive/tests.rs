@@ -429,7 +429,7 @@ fn look__timeslices_out_of_order_are_found() {
     assert_eq!(tally.found(Finding::TimesliceOrder), (1, Some(place)));
 }
 
-/// Returns a file that FLESnet wrote, where there is one beside this checkout.
+/// Returns a file that FLESnet wrote, where there is one next to this checkout.
 fn reference(name: &str) -> Option<Vec<u8>> {
     let path =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);

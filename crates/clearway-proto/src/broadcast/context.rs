@@ -36,7 +36,7 @@ pub struct BroadcastConfig {
     pub group: Option<GroupId>,
     /// Tells this cast from others, on a shared group and in time.
     pub key: u32,
-    /// Bytes of a symbol: see [`BroadcastConfig::symbol_beside`].
+    /// Bytes of a symbol: see [`BroadcastConfig::symbol_max`].
     pub symbol: u32,
     /// Symbols that may be under way to the slowest member.
     pub window: u32,
@@ -68,11 +68,11 @@ pub struct BroadcastConfig {
 impl BroadcastConfig {
     /// Returns the longest symbol that fits a wire's messages; `None` when the wire lacks something
     /// that a cast needs.
-    pub fn symbol_beside(wire: &Capabilities) -> Option<u32> {
+    pub fn symbol_max(wire: &Capabilities) -> Option<u32> {
         let needs = [OperationKind::Send, OperationKind::Copy, OperationKind::Digest];
         let has_all =
             needs.iter().all(|kind| wire.operations.has(*kind)) && wire.head_max >= LONGEST;
-        let symbol = wire.body_beside(DATA_HEAD).min(usize::from(u16::MAX));
+        let symbol = wire.body_max_with_head(DATA_HEAD).min(usize::from(u16::MAX));
         (has_all && symbol > 0).then_some(symbol as u32)
     }
 }

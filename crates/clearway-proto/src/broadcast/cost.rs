@@ -29,7 +29,7 @@ const BASE: u32 = NOMIAL_BASE as u32;
 /// What is known of the network and the object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NetworkConditions {
-    /// Members beside the root.
+    /// Members other than the root.
     pub receivers: u32,
     /// Bytes of the object.
     pub length: Bytes,

@@ -12,8 +12,8 @@
 use super::receive_window::BLOCK;
 use crate::base::{LocalNs, Nanos};
 
-/// The first time without an answer after which is asked again: some round trips, but never longer
-/// than what is short beside a retransmission of TCP.
+/// The first time without an answer after which a poll is repeated: some round trips, but at most a
+/// time that is short compared with a retransmission of TCP.
 const FIRST_TRIPS: u64 = 4;
 const FIRST_GAP: Nanos = Nanos::from_micros(500);
 /// The longest.

@@ -415,12 +415,12 @@ fn laggards__evicted_or_parked_by_the_rule() {
 }
 
 #[test]
-fn symbol_beside__fills_a_message_with_its_header_or_says_no() {
+fn symbol_max__fills_a_message_with_its_header_or_says_no() {
     let mut fabric = MemoryFabric::new(MemoryConfig::lossless(1));
     let mut capabilities = fabric.wire(Rank(0)).capabilities().clone();
-    assert_eq!(BroadcastConfig::symbol_beside(&capabilities), Some(1_456 - 42));
+    assert_eq!(BroadcastConfig::symbol_max(&capabilities), Some(1_456 - 42));
     capabilities.operations = OperationSet::from_kinds(&[OperationKind::Send, OperationKind::Copy]);
-    assert_eq!(BroadcastConfig::symbol_beside(&capabilities), None, "without digests");
+    assert_eq!(BroadcastConfig::symbol_max(&capabilities), None, "without digests");
 }
 
 #[test]

@@ -20,8 +20,8 @@ use super::frame::{BlockNack, DATA_HEAD};
 use super::receive_window::{BLOCK, ReceiveWindow};
 use crate::base::{BitsPerSec, Bytes, LocalNs, Nanos};
 
-/// What a packet needs on an Ethernet link beside the message: Ethernet 14, IP 20, UDP 8, the UDP
-/// wire's header 16.
+/// Bytes of a packet on an Ethernet link in addition to the message: Ethernet 14, IP 20, UDP 8, the
+/// UDP wire's header 16.
 const OVERHEAD: u64 = 58;
 /// Packets that leave together, the later ones before their time: a sender that is woken, and a
 /// call to its system, cost as much as some packets. A switch's port holds as many.

@@ -160,9 +160,9 @@ impl TreeLinks {
             (within, own) => Some(leaves[own][(within - 1) / fan_out]),
         };
         let root = view.root;
-        let beside = within.checked_sub(1).into_iter().chain([within + 1]);
+        let neighbours = within.checked_sub(1).into_iter().chain([within + 1]);
         links.near =
-            beside.filter_map(|at| leaves[own].get(at).copied()).find(|place| *place != root);
+            neighbours.filter_map(|at| leaves[own].get(at).copied()).find(|place| *place != root);
         links.is_head = within == 0;
         links.is_last = within + 1 == leaves[own].len();
         links.children.extend(

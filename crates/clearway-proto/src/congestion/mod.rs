@@ -1,5 +1,5 @@
-//! The congestion test: small messages measured alone, then beside traffic that loads the same
-//! links.
+//! The congestion test: small messages measured alone, then while other traffic loads the
+//! same links.
 //!
 //! # Model
 //! Ranks are split into *victims*, whose messages are timed, and *congestors*, who load the

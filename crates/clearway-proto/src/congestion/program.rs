@@ -120,21 +120,21 @@ impl RunPairs {
         self.done.iter().map(|pair| self.slowdown(*pair))
     }
 
-    fn slowdown(&self, [alone, beside]: [f64; 2]) -> f64 {
+    fn slowdown(&self, [alone, loaded]: [f64; 2]) -> f64 {
         let (above, below) = match self.figure {
-            Figure::Wall | Figure::Time => (beside, alone),
+            Figure::Wall | Figure::Time => (loaded, alone),
             // A run that did not end has no rate; its figure is infinite all the same.
-            Figure::Rate if beside.is_infinite() => return f64::INFINITY,
-            Figure::Rate => (alone, beside),
+            Figure::Rate if loaded.is_infinite() => return f64::INFINITY,
+            Figure::Rate => (alone, loaded),
         };
         if above.is_infinite() || below <= 0.0 { f64::INFINITY } else { above / below }
     }
 
     /// Returns the figures of the runs with this company, in the order of their pairs.
     pub fn figures(&self, company: NetworkSharing) -> impl Iterator<Item = f64> {
-        self.done.iter().map(move |[alone, beside]| match company {
+        self.done.iter().map(move |[alone, loaded]| match company {
             NetworkSharing::Alone => *alone,
-            NetworkSharing::Congestors => *beside,
+            NetworkSharing::Congestors => *loaded,
         })
     }
 }
@@ -255,13 +255,13 @@ mod tests {
 
     #[test]
     fn slowdowns__a_run_without_end_or_without_rate_is_infinite() {
-        for (figure, beside) in
+        for (figure, loaded) in
             [(Figure::Wall, f64::INFINITY), (Figure::Rate, f64::INFINITY), (Figure::Rate, 0.0)]
         {
             let mut all = pairs(7, figure, 1);
             run(
                 &mut all,
-                |company, _| if company == NetworkSharing::Alone { 80.0 } else { beside },
+                |company, _| if company == NetworkSharing::Alone { 80.0 } else { loaded },
             );
             assert_eq!(all.slowdowns().collect::<Vec<_>>(), [f64::INFINITY], "{figure:?}");
         }

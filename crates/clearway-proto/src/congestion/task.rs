@@ -162,8 +162,8 @@ impl CongestorKind {
         }
     }
 
-    /// Returns whether this puts traffic on the network, be it by ranks or by a program beside
-    /// them.
+    /// Returns whether this puts traffic on the network, from ranks or from a program that runs
+    /// with them.
     pub const fn sends(self) -> bool {
         !matches!(self, Self::CpuOnly | Self::None)
     }

@@ -45,7 +45,8 @@ impl CongestionJob {
         let mut fabric = MemoryFabric::new(config);
         let drivers = (0..config.ranks).map(|rank| {
             let wire = fabric.wire(Rank(rank));
-            let body_max = wire.capabilities().body_beside(SHORT_HEAD).min(longest as usize) as u32;
+            let body_max =
+                wire.capabilities().body_max_with_head(SHORT_HEAD).min(longest as usize) as u32;
             let region = wire.register(Bytes(u64::from(body_max))).expect("there is room");
             let payload = Span { region, offset: 0, length: body_max };
             let shared_clock = wire.capabilities().shared_clock;

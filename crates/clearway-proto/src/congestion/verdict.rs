@@ -21,7 +21,7 @@
 //! said. Congestors that yield fall short on purpose: where the same congestors without yielding
 //! allow a statement on the same queue, theirs is judged as it is, with what yielding costs them.
 //!
-//! Noise makes latencies longer. Beside congestors it could convict a network wrongly, so the
+//! Noise makes latencies longer. Under load it could convict a network wrongly, so the
 //! excess must be far above it; in the base case it could acquit one wrongly, so an idle p99 above
 //! `idle_limit` forbids every statement.
 //!
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn judge__what_else_forbids_a_statement_forbids_it_beside_a_shortfall() {
+    fn judge__what_else_forbids_a_statement_forbids_it_despite_a_shortfall() {
         let held = || VictimEvidence {
             congestor_share: Some(0.5),
             brake: LimitingFactor::Network { unprotected: None },
@@ -644,7 +644,7 @@ mod tests {
 
     #[test]
     fn judge__a_base_case_full_of_noise_cannot_acquit() {
-        // A full queue of 12 ms looks harmless beside 9 ms of waiting for a processor.
+        // A full queue of 12 ms looks harmless compared with 9 ms of waiting for a processor.
         assert_eq!(outcome(&evidence(9_000.0, 12_000.0, 1.05)), NetworkOutcome::Invalid);
     }
 

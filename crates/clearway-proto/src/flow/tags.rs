@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn choose__a_reservation_holds_beside_long_requests() {
+    fn choose__a_reservation_holds_against_long_requests() {
         let shares = [share(0, 2, None), share(0, 1, None), share(0, 3, None), share(16, 1, None)];
         let bytes = served(&shares, &[50, 50, 1_415, 50], 1_000_000);
         assert!(bytes[3] >= 158_000, "{bytes:?}");

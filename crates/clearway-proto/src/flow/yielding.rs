@@ -15,8 +15,8 @@
 //! compared with the slower of the pauses before and after them.
 //!
 //! A decision needs 3 paused and 10 sending samples, and each sample counts once: else delays of
-//! the old rate would reduce the new one. With fewer samples the rate stays; without any beside
-//! staging it rises.
+//! the old rate would reduce the new one. With fewer samples the rate stays; without any
+//! sending sample it rises.
 //!
 //! A controller that starts slowly begins at the least rate and doubles it, instead of the step up,
 //! until the first excess: so a load that begins delays nobody for long.
@@ -45,7 +45,7 @@ const DECIDE_EVERY: Nanos = Nanos::from_millis(50);
 /// Samples of pauses that a decision needs: a probe at 1 kHz has them in a period of which
 /// staging pauses a twentieth.
 const PAUSED_LEAST: usize = 3;
-/// Samples beside staging that a decision needs: the 90th percentile of fewer is their maximum.
+/// Sending samples that a decision needs: the 90th percentile of fewer is their maximum.
 const SENDING_LEAST: usize = 10;
 /// Samples of a kind that are kept: a second of a probe at 1 kHz.
 const SAMPLES_MOST: usize = 1_000;
@@ -271,8 +271,8 @@ mod tests {
     const LINK: u64 = 1_000_000_000;
     const EPS: u32 = 50;
 
-    /// An application beside staging: a period has 50 probes, of which the last three of each 17 or
-    /// so fall into a pause.
+    /// An application that runs during staging: a period has 50 probes, of which the last three of
+    /// each 17 or so fall into a pause.
     struct ProbedApplication {
         controller: YieldController,
         now: LocalNs,

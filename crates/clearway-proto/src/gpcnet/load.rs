@@ -43,7 +43,7 @@ enum LoadStage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LoadPass {
     First,
-    Beside,
+    WithVictims,
 }
 
 /// A rank's way through one congestor.
@@ -133,7 +133,7 @@ impl LoadRun {
                 Some(agreed) => {
                     match self.pass {
                         LoadPass::First => self.agreed_first(cx, agreed),
-                        LoadPass::Beside => self.agreed_beside(cx, agreed),
+                        LoadPass::WithVictims => self.agreed_with_victims(cx, agreed),
                     }
                     true
                 }
@@ -171,7 +171,7 @@ impl LoadRun {
         // This rank does not hold up the end; the round is through when the victims have joined it
         // too.
         everyone.start(cx, 0, ReductionOperator::Sum);
-        self.pass = LoadPass::Beside;
+        self.pass = LoadPass::WithVictims;
         self.group.start(cx, 0, ReductionOperator::Least);
         self.stage = LoadStage::Agreeing;
         true
@@ -179,7 +179,7 @@ impl LoadRun {
 
     /// Continues, now that it is known whether all ranks of the group know that the victims are
     /// done.
-    fn agreed_beside(&mut self, cx: &mut GpcnetContext<'_>, all_know: u64) {
+    fn agreed_with_victims(&mut self, cx: &mut GpcnetContext<'_>, all_know: u64) {
         if all_know == 1 {
             self.stage = LoadStage::Over;
             return;

@@ -1,5 +1,5 @@
-//! GPCNeT's own tests, as published or mended: eight tests of a network, three of them beside four
-//! congestors.
+//! GPCNeT's own tests, as published or mended: eight tests of a network, three of them also under
+//! the load of four congestors.
 //!
 //! # Model
 //! A run is a list of tests. For each, the coordinator gives every rank its [`Task`] and collects

@@ -59,7 +59,7 @@ impl TestRole {
         }
     }
 
-    /// Returns the lanes beside that of the slice.
+    /// Returns the lanes other than that of the slice.
     fn lanes(&mut self) -> (&mut Reduction, Option<&mut Reduction>) {
         match self {
             Self::Victim(course) => (&mut course.wide, course.everyone.as_mut()),
@@ -103,7 +103,7 @@ impl TestRole {
             Self::Congestor(load) => GpcnetRecord {
                 ranks: load.ranks() as u32,
                 times: load.collectors[0].take(),
-                beside: load.collectors[1].take(),
+                with_victims: load.collectors[1].take(),
                 ..record
             },
         }

@@ -125,7 +125,7 @@ impl PrintedRun {
     /// `ours` is of `theirs`.
     ///
     /// Columns that only one of them has are left out; rows that only one has show `-`.
-    pub fn beside(&self, other: &Self, ours: &str, theirs: &str) -> String {
+    pub fn side_by_side(&self, other: &Self, ours: &str, theirs: &str) -> String {
         let width = ours.len().max(theirs.len()).clamp(9, 16);
         let mut text = String::new();
         let mut table = "";
@@ -213,10 +213,10 @@ mod tests {
     }
 
     #[test]
-    fn beside__shows_both_and_their_ratio() {
+    fn side_by_side__shows_both_and_their_ratio() {
         let theirs = "| Isolated Network Tests |\n| Name | Avg | 99% | Units |\n| RR Two-sided Lat (8 B) | 206.8 | nan | usec |\n";
         let theirs = PrintedRun::parse(theirs).expect("a run");
-        let text = PrintedRun::parse(LOAD).expect("a run").beside(&theirs, "here", "cluster");
+        let text = PrintedRun::parse(LOAD).expect("a run").side_by_side(&theirs, "here", "cluster");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "Isolated Network Tests");
         assert_eq!(
@@ -230,16 +230,16 @@ mod tests {
     }
 
     #[test]
-    fn beside__finds_a_row_in_the_other_form() {
+    fn side_by_side__finds_a_row_in_the_other_form() {
         let (short, long) =
             (PrintedRun::parse(LOAD).expect("a run"), PrintedRun::parse(LOAD_LONG).expect("a run"));
-        let text = short.beside(&long, "a", "b");
+        let text = short.side_by_side(&long, "a", "b");
         assert!(
             text.lines().filter(|line| line.contains(" B)")).all(|line| line.contains(" 1.00  ")),
             "{text}"
         );
         assert!(
-            long.beside(&short, "a", "b")
+            long.side_by_side(&short, "a", "b")
                 .contains("Multiple Allreduce (8 B)         Avg      603.4     603.4    1.00")
         );
     }
@@ -248,7 +248,7 @@ mod tests {
         #[test]
         fn parse__any_text_gives_a_result(text in "[|+A-Za-z0-9.% \n-]{0,400}") {
             if let Ok(printed) = PrintedRun::parse(&text) {
-                printed.beside(&printed, "a", "b");
+                printed.side_by_side(&printed, "a", "b");
             }
         }
     }

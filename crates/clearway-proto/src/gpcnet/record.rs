@@ -60,7 +60,7 @@ pub struct GpcnetRecord {
     /// The test; of a congestor, its first pass.
     pub times: Times,
     /// What a congestor did while victims ran.
-    pub beside: Times,
+    pub with_victims: Times,
     /// Segments that were sent again.
     pub resent: u64,
     /// Sums that were wrong.

@@ -66,8 +66,8 @@ impl Summary {
         mended: CorrectedDefects,
     ) -> Option<Self> {
         let early = !mended.has(Defect::EarlyFigures)
-            || records.iter().all(|record| record.beside.blocks.is_empty());
-        let times = |record| if early { first_pass(record) } else { beside_victims(record) };
+            || records.iter().all(|record| record.with_victims.blocks.is_empty());
+        let times = |record| if early { first_pass(record) } else { with_victims(record) };
         let parts: Vec<RankTimes<'_>> = records
             .iter()
             .map(|record| RankTimes { ranks: record.ranks, times: times(record) })
@@ -81,8 +81,8 @@ fn first_pass(record: &GpcnetRecord) -> &Times {
     &record.times
 }
 
-fn beside_victims(record: &GpcnetRecord) -> &Times {
-    &record.beside
+fn with_victims(record: &GpcnetRecord) -> &Times {
+    &record.with_victims
 }
 
 /// One rank's times.

@@ -175,12 +175,12 @@ pub struct LoadReport {
 impl LoadReport {
     /// Returns the impact on each test that has figures of both kinds.
     fn impacts(&self) -> Vec<(Test, Option<Impact>)> {
-        let impact = |(alone, beside): (&TableRow<Test>, &CongestedTest)| {
-            let summaries = alone.summary.as_ref().zip(beside.row.summary.as_ref());
+        let impact = |(alone, loaded): (&TableRow<Test>, &CongestedTest)| {
+            let summaries = alone.summary.as_ref().zip(loaded.row.summary.as_ref());
             (
                 alone.of,
-                summaries.map(|(alone_is, beside_is)| {
-                    Impact::new(alone.of.unit(), alone_is, beside_is, self.mended)
+                summaries.map(|(alone_is, loaded_is)| {
+                    Impact::new(alone.of.unit(), alone_is, loaded_is, self.mended)
                 }),
             )
         };

@@ -49,7 +49,8 @@ impl GpcnetJob {
 
     fn order(&mut self) -> TestParameters {
         self.number += 1;
-        let body_max = self.fabric.wire(Rank(0)).capabilities().body_beside(SHORT_HEAD) as u32;
+        let body_max =
+            self.fabric.wire(Rank(0)).capabilities().body_max_with_head(SHORT_HEAD) as u32;
         TestParameters {
             number: self.number,
             victim_class: Class::BestEffort,
@@ -250,7 +251,7 @@ fn congested__victims_wait_for_the_first_pass_and_congestors_end_after_them() {
                 let has_times = |rank: &Rank| !records[rank].times.blocks.is_empty();
                 let sender = group.ranks.last().expect("a group has ranks");
                 assert!(
-                    has_times(sender) && !records[sender].beside.blocks.is_empty(),
+                    has_times(sender) && !records[sender].with_victims.blocks.is_empty(),
                     "{test:?} {group:?}"
                 );
                 // Only an alltoall has no root.
@@ -277,7 +278,7 @@ fn congestor__alone_makes_one_pass() {
         assert!(
             records
                 .values()
-                .all(|record| record.beside.blocks.is_empty() && record.failure.is_none())
+                .all(|record| record.with_victims.blocks.is_empty() && record.failure.is_none())
         );
     }
 }

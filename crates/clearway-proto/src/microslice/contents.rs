@@ -17,8 +17,8 @@ pub(super) const RAMP: u8 = 0x81;
 /// How a subsystem of [`FLES`] calls content that nobody wrote.
 const UNINITIALISED: u8 = 0x80;
 
-/// Bytes that are compared before it is asked whether any of them differed: as many as a first-level
-/// cache holds beside others, so that a processor compares several words at a time.
+/// Bytes that are compared before a check whether any of them differed: few enough for a part of a
+/// first-level cache, and enough for a processor to compare several words at a time.
 const BLOCK: usize = 4096;
 
 /// Returns the checksum of FLESnet's generator: all 32-bit words of `content` under exclusive or;

@@ -245,7 +245,7 @@ impl QueueLimits {
                 return Err(RefusalReason::Operation(kind));
             }
         }
-        let batch = capabilities.body_beside(frame::HEAD_MAX).min(BATCH_MAX).min(APPLY_MAX);
+        let batch = capabilities.body_max_with_head(frame::HEAD_MAX).min(BATCH_MAX).min(APPLY_MAX);
         if batch < BATCH_LEAST || capabilities.head_max < frame::HEAD_MAX {
             return Err(RefusalReason::Length);
         }

@@ -1,8 +1,8 @@
 //! An open buffer: records that a thread writes one behind the other, without the engine.
 //!
 //! # Model
-//! The buffer's bytes are an argument: they lie in memory of the wire, and the state here beside
-//! the thread's own. An element that continues the run before it costs its distance and its
+//! The buffer's bytes are an argument: they lie in memory of the wire, and the state here lies
+//! in memory of the thread. An element that continues the run before it costs its distance and its
 //! operand; the run's length is written when the run ends. A run begins with its operand in the
 //! header, because programs mostly add ones, and holds one for each element where that did not pay.
 //!

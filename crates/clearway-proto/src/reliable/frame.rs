@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn parse__refuses_a_bitmap_beside_data() {
+    fn parse__refuses_a_bitmap_with_data() {
         let mut bitmap = [0; BITMAP_WORDS];
         bitmap[0] = 1;
         let acknowledgement = Acknowledgement {

@@ -41,8 +41,8 @@ impl SegmentationLimits {
         header <= FRAME_MAX && header + body as usize <= self.datagram
     }
 
-    /// Returns the longest body beside a tail of `tail` bytes.
-    fn beside(&self, tail: usize) -> u32 {
+    /// Returns the longest body of a datagram with a tail of `tail` bytes.
+    fn body_max_with_tail(&self, tail: usize) -> u32 {
         self.datagram.saturating_sub(DATA_LENGTH + tail).min(self.body) as u32
     }
 }
@@ -123,9 +123,10 @@ impl SegmentationQueue {
                 MessageTarget::Inbox { head } => head.bytes().len(),
                 MessageTarget::Memory { immediate, .. } => immediate.map_or(0, |_| WORD_LENGTH),
             };
-        let (beside, alone) = (self.measures.beside(tail_length), self.measures.beside(0));
-        let is_last = left <= beside;
-        let length = if is_last { left } else { left.min(alone).min(left - 1) };
+        let with_tail = self.measures.body_max_with_tail(tail_length);
+        let without_tail = self.measures.body_max_with_tail(0);
+        let is_last = left <= with_tail;
+        let length = if is_last { left } else { left.min(without_tail).min(left - 1) };
         let length = match target {
             MessageTarget::Memory { .. } if !is_last => {
                 whole_words(begun.place.offset + u64::from(begun.bytes), length)

@@ -327,7 +327,9 @@ fn above(below: &Capabilities, config: &StreamConfig) -> Result<Capabilities, Re
             return Err(RefusalReason::Operation(needed));
         }
     }
-    if below.head_max < super::frame::FRAME_MAX || below.body_beside(super::frame::FRAME_MAX) == 0 {
+    if below.head_max < super::frame::FRAME_MAX
+        || below.body_max_with_head(super::frame::FRAME_MAX) == 0
+    {
         return Err(RefusalReason::Length);
     }
     let kinds =

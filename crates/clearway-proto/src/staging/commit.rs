@@ -37,7 +37,8 @@ pub(super) const IN_FLIGHT: usize = 64;
 /// half is for records that let go of bytes.
 pub(super) const RESERVED: usize = 1;
 
-/// Blocks of a group that is not kept open for more: with as many, a sync is short beside the write.
+/// Blocks of a group that is not kept open for more: with as many, a sync takes a small part of the
+/// time of the write.
 const WORTH_A_SYNC: u32 = (1 << 20) / BLOCK as u32;
 
 /// A body of a group.

@@ -180,7 +180,7 @@ impl Histogram {
     }
 
     /// Returns the mean of the finite samples, exact up to rounding; `None` without any. Read it
-    /// beside [`Histogram::infinite`].
+    /// together with [`Histogram::infinite`].
     pub fn mean(&self) -> Option<f64> {
         self.extent.map(|extent| extent.sum as f64 / self.finite() as f64)
     }

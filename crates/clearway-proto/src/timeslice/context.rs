@@ -120,8 +120,8 @@ pub enum TimesliceEvent {
     },
     /// This rank is out: retired and done, or by a decision of the others. It can ask to join.
     Out,
-    /// Builder, beside [`TimesliceEvent::Out`]: a timeslice that it had reported as complete is
-    /// built by another one, and is to be thrown away.
+    /// Builder, in addition to [`TimesliceEvent::Out`]: another one builds a timeslice that it had
+    /// reported as complete; its own is to be thrown away.
     Void {
         /// Which.
         timeslice: u64,

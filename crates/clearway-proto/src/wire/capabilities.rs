@@ -115,12 +115,12 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// Returns the longest body of one message with a header of `head` bytes.
-    pub fn body_beside(&self, head: usize) -> usize {
+    pub fn body_max_with_head(&self, head: usize) -> usize {
         self.message_max.saturating_sub(head).min(self.body_max)
     }
 
     /// Returns whether one message can have a header of `head` bytes and a body of `body` bytes.
     pub fn carries(&self, head: usize, body: usize) -> bool {
-        head <= self.head_max && body <= self.body_beside(head)
+        head <= self.head_max && body <= self.body_max_with_head(head)
     }
 }

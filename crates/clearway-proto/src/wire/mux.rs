@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn beside__each_engine_hears_its_own_and_ends_its_own() {
+    fn mux__each_engine_hears_its_own_and_ends_its_own() {
         let mut fabric = MemoryFabric::new(MemoryConfig::lossless(2));
         let mut drivers = [0, 1].map(|_| {
             let mut driver = Driver::boot(EngineMux::new(Letter::new(b'a')), LocalNs(0), 0);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn beside__without_room_the_next_is_first_the_next_time() {
+    fn mux__without_room_the_next_is_first_the_next_time() {
         let due = |letter| Letter { due: Some(LocalNs(5)), ..Letter::new(letter) };
         let mut mux = EngineMux::new(due(b'a'));
         let mut out = Out::with_limit(8);

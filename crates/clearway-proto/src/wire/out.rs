@@ -113,7 +113,7 @@ impl<E> Out<E> {
         &self.heads
     }
 
-    /// Takes all effects out in order, beside the header bytes they refer to.
+    /// Takes all effects out in order, together with the header bytes that they refer to.
     pub fn split(&mut self) -> (impl Iterator<Item = Effect<E>> + '_, &[u8]) {
         (self.effects.drain(..), &self.heads)
     }

@@ -1,4 +1,4 @@
-//! Staging beside an application: the parts of `flow` that set its rate and its class, together.
+//! Staging while an application runs: the parts of `flow` that set its rate and its class, in one.
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos};
 use clearway_proto::flow::{

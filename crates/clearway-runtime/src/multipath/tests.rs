@@ -219,7 +219,7 @@ fn post__operations_on_memory_apply_in_their_order() {
 #[test]
 fn post__a_batch_longer_than_the_passage_leaves_whole() {
     let mut job = MultipathJob::new(2);
-    let length = job.ends[0].capabilities().body_beside(4) as u32;
+    let length = job.ends[0].capabilities().body_max_with_head(4) as u32;
     let count = (PASSAGE / u64::from(length)) as u8 + 2;
     let region = job.ends[0].register(Bytes(u64::from(length) * u64::from(count))).expect("room");
     let memory = job.ends[0].region_mut(region).expect("registered");

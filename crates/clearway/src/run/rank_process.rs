@@ -169,7 +169,7 @@ impl RankContext {
 fn ready(opened: &OpenWire) -> Ready {
     let capabilities = opened.wire.capabilities();
     Ready {
-        body_max: capabilities.body_beside(SHORT_HEAD) as u32,
+        body_max: capabilities.body_max_with_head(SHORT_HEAD) as u32,
         overhead: opened.overhead,
         operations: capabilities.operations,
         classes: opened.classes.map(|granted| grant_name(granted).to_owned()).to_vec(),

@@ -104,12 +104,12 @@ impl ModelTrial {
         self.model = self.model.crashed(CrashKind::Kill);
         let theirs = doing.carry_out(step);
         let is_again = matches!(doing, Doing::Again(_));
-        let is_done = |end| matches!(end, StepEnd::Done | StepEnd::DoneBeside(_));
+        let is_done = |end| matches!(end, StepEnd::Done | StepEnd::DoneWithStranger(_));
         // What was begun before has found the stranger then.
         let is_same = ours == theirs || (is_again && is_done(ours) && is_done(theirs));
         assert!(is_same, "{step:?} ended {theirs:?} in place of {ours:?}");
         *self.ends.entry(name_of(step, theirs)).or_default() += 1;
-        self.forget_beside();
+        self.remove_strangers();
         self.compare(step, is_again);
     }
 
@@ -325,8 +325,8 @@ impl ModelTrial {
         number
     }
 
-    /// Takes away what was kept beside: the model has one name for it.
-    fn forget_beside(&mut self) {
+    /// Removes renamed files of strangers: the model has one name for them.
+    fn remove_strangers(&mut self) {
         for directory in self.directories() {
             // It may have gone with the one above.
             let Some(node) = self.model.find(&directory) else { continue };
@@ -420,7 +420,7 @@ fn below_path(directory: &StorePath, name: &[u8]) -> StorePath {
 
 fn name_of(step: &StoreStep, end: StepEnd) -> &'static str {
     match (step, end) {
-        (_, StepEnd::DoneBeside(_)) => "beside",
+        (_, StepEnd::DoneWithStranger(_)) => "stranger",
         (_, StepEnd::Failed(_) | StepEnd::Stuck | StepEnd::Absent) => "failed",
         (StoreStep::Copy { keep: 1.., .. }, _) => "based",
         (StoreStep::Copy { .. }, _) => "copy",
@@ -517,7 +517,7 @@ fn carry_out__drawn_steps_end_as_in_the_model_of_the_proofs() {
             *ends.entry(name).or_default() += count;
         }
     }
-    for name in ["beside", "based", "copy", "make", "link", "move", "settle", "sweep", "others"] {
+    for name in ["stranger", "based", "copy", "make", "link", "move", "settle", "sweep", "others"] {
         assert!(ends.get(name).is_some_and(|count| *count > 9), "{name} is rare: {ends:?}");
     }
 }

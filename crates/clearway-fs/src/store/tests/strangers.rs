@@ -10,7 +10,7 @@ use super::super::steps::{StepRunner, stranger_name};
 use super::*;
 use crate::store::{StoreOwner, StoreSharing};
 
-const STAYS: StepEnd = StepEnd::DoneBeside(StrangerFate::Stays);
+const STAYS: StepEnd = StepEnd::DoneWithStranger(StrangerFate::Stays);
 
 /// A store whose steps this process does.
 struct NearStore {
@@ -59,7 +59,7 @@ impl NearStore {
 }
 
 #[test]
-fn link__what_is_in_the_way_is_kept_beside() {
+fn link__what_is_in_the_way_is_kept_under_another_name() {
     let mut store = NearStore::new();
     assert_eq!(store.file(5, b"ours"), StepEnd::Done);
     let outside = store.directory.path().join("outside");
@@ -75,7 +75,11 @@ fn link__what_is_in_the_way_is_kept_beside() {
             }
             _ => fs::create_dir_all(there.join("full")).expect("a directory"),
         }
-        assert_eq!(store.link(5, name), StepEnd::DoneBeside(StrangerFate::Moved(1)), "{name}");
+        assert_eq!(
+            store.link(5, name),
+            StepEnd::DoneWithStranger(StrangerFate::Moved(1)),
+            "{name}"
+        );
         assert_eq!(store.link(5, name), StepEnd::Done, "{name}");
         assert_eq!(fs::read(&there).expect("a file"), b"ours");
         let kept = fs::symlink_metadata(store.path(&format!("{name}.stranger")));
@@ -92,7 +96,7 @@ fn link__what_is_in_the_way_is_kept_beside() {
         for number in first..first + 2 {
             fs::remove_file(store.path(name)).ok();
             fs::write(store.path(name), "more").expect("written");
-            assert_eq!(store.link(5, name), StepEnd::DoneBeside(StrangerFate::Moved(number)));
+            assert_eq!(store.link(5, name), StepEnd::DoneWithStranger(StrangerFate::Moved(number)));
             let moved = stranger_name(name.as_bytes(), number);
             assert!(store.path("").join(OsStr::from_bytes(&moved)).exists(), "{name} {number}");
         }
@@ -154,7 +158,7 @@ fn leave(store: &mut NearStore) {
     names.clear();
     // The link is in the way of a directory.
     let make = StoreStep::MakeDirectory { at: path("away") };
-    assert_eq!(store.carry_out(&make), StepEnd::DoneBeside(StrangerFate::Moved(1)));
+    assert_eq!(store.carry_out(&make), StepEnd::DoneWithStranger(StrangerFate::Moved(1)));
     assert_eq!(store.link(5, "away/name"), StepEnd::Done);
     fs::remove_dir_all(store.path("away")).expect("removed");
     fs::remove_file(store.path("away.stranger")).expect("removed");

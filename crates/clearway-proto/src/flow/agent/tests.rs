@@ -117,7 +117,7 @@ impl ProbedNode {
 }
 
 #[test]
-fn probe__there_are_three_a_second_and_beside_scavengers_48() {
+fn probe__there_are_three_a_second_and_48_while_scavengers_send() {
     let mut node = ProbedNode::new(1);
     let before = node.agent.figures().probes;
     node.pass(10_000);

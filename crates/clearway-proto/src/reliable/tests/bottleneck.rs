@@ -305,14 +305,14 @@ fn scavenger__alone_it_has_nine_tenths_of_the_link_and_a_queue_below_its_target(
 }
 
 #[test]
-fn scavenger__beside_one_that_fills_the_queue_it_has_little_whoever_came_first() {
+fn scavenger__has_little_of_a_queue_that_another_fills_whoever_came_first() {
     for link in [LAB, HALL, FAR] {
         for (first, second) in [(0, 1), (1, 0)] {
             let senders = vec![(first, scavenger()), (second, BottleneckSender::loss_based())];
             let path = run(link, 7, 3, senders);
             let [own, other] = [0, 1].map(|which| path.share(which, SECOND, SECOND.times(3)));
             // Its fair share is a half.
-            std::println!("beside a full queue: {:.3} of its fair share; {link:?}", 2.0 * own);
+            std::println!("with a full queue: {:.3} of its fair share; {link:?}", 2.0 * own);
             assert!(own <= 0.15 / 2.0 && other >= 0.9, "{own} and {other} of {link:?}");
         }
     }

@@ -688,7 +688,7 @@ impl StoreDrain {
         }
         match end {
             StepEnd::Done => {}
-            StepEnd::DoneBeside(fate) => {
+            StepEnd::DoneWithStranger(fate) => {
                 self.notices.push_back(DrainNotice::Stranger { step, fate });
             }
             StepEnd::Absent => self.notices.push_back(DrainNotice::Absent),
@@ -700,7 +700,7 @@ impl StoreDrain {
                 self.parked = Some(now + self.config.pause);
             }
         }
-        if let StepEnd::Done | StepEnd::DoneBeside(_) = end {
+        if let StepEnd::Done | StepEnd::DoneWithStranger(_) = end {
             self.parked = None;
             self.done(now, flight);
             false

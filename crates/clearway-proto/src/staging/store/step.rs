@@ -52,7 +52,7 @@ pub struct CopyPiece {
 }
 
 /// A step. Each can be done again when nobody knows whether it was done. What is in the way of one
-/// and is no name of an object is kept beside, under another name.
+/// and is no name of an object is kept under another name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreStep {
     /// Makes all names of the store durable, makes the hidden directory of objects if it is not
@@ -147,7 +147,7 @@ pub enum StepEnd {
     /// It is done.
     Done,
     /// It is done, but another program made something that was in the way, or was to be removed.
-    DoneBeside(StrangerFate),
+    DoneWithStranger(StrangerFate),
     /// It was not done, or not wholly; it is tried again after a pause.
     Failed(Fault),
     /// The store made no progress; it is parked.

@@ -230,8 +230,7 @@ const SPEED_UP: Option<SpeedUp> = Some(SpeedUp { difference: 5, step: 5, interva
 
 const BUILDING: [Policy; 4] = [Policy::BestEffort, Policy::Offset, Policy::Dfs, Policy::Token];
 
-/// Without the slow one the others could build three quarters; it can do a tenth of its quarter
-/// beside.
+/// Without the slow one the others could build three quarters; it can add a tenth of its quarter.
 #[test]
 fn job__a_builder_ten_times_slower_is_worked_around_and_comes_back() {
     for policy in BUILDING {

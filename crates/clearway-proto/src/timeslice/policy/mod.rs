@@ -116,7 +116,7 @@ impl Policy {
         !matches!(self, Self::Raw | Self::Put)
     }
 
-    /// Returns whether an input waits for grants, beside room in its ring.
+    /// Returns whether an input waits for grants as well as for room in its ring.
     pub(super) const fn grants(self) -> bool {
         matches!(self, Self::Token)
     }

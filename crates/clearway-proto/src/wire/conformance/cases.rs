@@ -311,9 +311,9 @@ fn lengths(fabric: &mut dyn Fabric) -> Result<(), String> {
     let capabilities = fabric.wire(Rank(0)).capabilities().clone();
     let pattern: Vec<u8> = (0..capabilities.body_max).map(|i| (i % 251) as u8).collect();
     let region = memory(fabric, Rank(0), &pattern)?;
-    let beside = capabilities.body_beside(capabilities.head_max);
+    let longest = capabilities.body_max_with_head(capabilities.head_max);
     for (head, length) in
-        [(0, 0), (0, 1), (capabilities.head_max, beside), (0, capabilities.body_max)]
+        [(0, 0), (0, 1), (capabilities.head_max, longest), (0, capabilities.body_max)]
     {
         let head = vec![0xa5; head];
         let (send, heads) = send_to(
@@ -353,7 +353,8 @@ fn too_long(fabric: &mut dyn Fabric) -> Result<(), String> {
         &post(fabric, Rank(0), send, &heads),
         &PostOutcome::Refused(RefusalReason::Length),
     )?;
-    let body = Span { length: capabilities.body_beside(capabilities.head_max) as u32 + 1, ..body };
+    let body =
+        Span { length: capabilities.body_max_with_head(capabilities.head_max) as u32 + 1, ..body };
     if body.length as usize + capabilities.head_max > capabilities.message_max {
         let (send, heads) = send_to(TO_1, Class::Bulk, &vec![0; capabilities.head_max], body, None);
         expect(

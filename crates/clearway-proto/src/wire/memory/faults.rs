@@ -1,5 +1,5 @@
-//! What a network does to messages beside losing them: doubles, delays and damages some, or carries
-//! none on a path that was cut, or to a group for a rank that is deaf to groups.
+//! Faults of a network in addition to loss: it doubles, delays and damages some messages, and
+//! carries none on a path that was cut, or to a group for a rank that is deaf to groups.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;

@@ -143,15 +143,15 @@ impl TrialStore {
     }
 
     /// Returns whether what is at a name is nothing, a name of an object or an empty directory; what
-    /// is a stranger's is kept beside.
+    /// is a stranger's is kept under another name.
     fn make_way(&mut self, name: &StoreName) -> StepEnd {
         let Some(there) = self.names.get(name).copied() else { return StepEnd::Done };
         if self.is_object(there) || (self.is_directory(there) && self.is_empty(there)) {
             return StepEnd::Done;
         }
-        let beside = (name.0, [&name.1[..], b".stranger"].concat());
-        self.change(vec![(name.clone(), None), (beside, Some(there))]);
-        StepEnd::DoneBeside(StrangerFate::Moved(1))
+        let renamed = (name.0, [&name.1[..], b".stranger"].concat());
+        self.change(vec![(name.clone(), None), (renamed, Some(there))]);
+        StepEnd::DoneWithStranger(StrangerFate::Moved(1))
     }
 
     fn set(&mut self, node: u64, attributes: &StoreAttributes) {
@@ -320,7 +320,7 @@ impl TrialStore {
                     Some(there) if self.is_directory(*there) && self.is_empty(*there) => {
                         self.change(vec![(name, None)]);
                     }
-                    Some(_) => end = StepEnd::DoneBeside(StrangerFate::Stays),
+                    Some(_) => end = StepEnd::DoneWithStranger(StrangerFate::Stays),
                 }
             }
             StoreStep::RemoveDirectory { at } => {
@@ -329,7 +329,7 @@ impl TrialStore {
                     Some(there) if self.is_directory(*there) && self.is_empty(*there) => {
                         self.change(vec![(name, None)]);
                     }
-                    Some(_) => end = StepEnd::DoneBeside(StrangerFate::Stays),
+                    Some(_) => end = StepEnd::DoneWithStranger(StrangerFate::Stays),
                     None => {}
                 }
             }

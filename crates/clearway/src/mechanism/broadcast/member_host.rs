@@ -158,7 +158,7 @@ fn take(
 
 /// Returns the length of a symbol over `wire` in bytes.
 pub(super) fn symbol_of(wire: &dyn Wire) -> Result<u32> {
-    BroadcastConfig::symbol_beside(wire.capabilities())
+    BroadcastConfig::symbol_max(wire.capabilities())
         .ok_or_else(|| anyhow!("nothing can be cast over {}: it lacks messages, copies, digests or room for headers; --wire udp, ofi or shm works", wire.capabilities().name))
 }
 

@@ -140,7 +140,7 @@ impl MemberEnd {
     /// # Errors
     /// No memory.
     pub(super) fn start(&mut self) -> Result<(RegionId, Driver<BroadcastNode>)> {
-        let symbol = BroadcastConfig::symbol_beside(self.wire.capabilities())
+        let symbol = BroadcastConfig::symbol_max(self.wire.capabilities())
             .context("a wire that cannot broadcast")?;
         let no_memory = |missing| anyhow!("memory for objects: {missing}");
         let region = self.wire.register(Bytes((PLACES * OBJECT_MAX) as u64)).map_err(no_memory)?;

@@ -490,7 +490,7 @@ impl<'p> SendingHost<'p> {
             std::thread::sleep(JOINED);
         }
         let (region, mut driver) = end.start()?;
-        let symbol = BroadcastConfig::symbol_beside(end.wire.capabilities());
+        let symbol = BroadcastConfig::symbol_max(end.wire.capabilities());
         let symbol = symbol.map_or(0, u64::from);
         let mut cast = Self {
             peers,

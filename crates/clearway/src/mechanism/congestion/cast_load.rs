@@ -160,7 +160,7 @@ impl TestWithCast {
         if self.cast_memory.is_some_and(|cast_memory| cast_memory.casts >= casts.len()) {
             return Ok(());
         }
-        let symbol = broadcast::BroadcastConfig::symbol_beside(wire.capabilities());
+        let symbol = broadcast::BroadcastConfig::symbol_max(wire.capabilities());
         let symbol = symbol.ok_or_else(|| {
             anyhow!("this wire lacks messages, copies or digests, so nothing can be cast")
         })?;

@@ -27,7 +27,7 @@ impl Protocol for CongestionProtocol {
 /// Runs phases until the coordinator is done.
 pub(crate) fn serve(end: RankContext) -> Result<Exit> {
     task::serve::<CongestionProtocol, _>(end, |wire, seed| {
-        let body_max = wire.capabilities().body_beside(SHORT_HEAD) as u32;
+        let body_max = wire.capabilities().body_max_with_head(SHORT_HEAD) as u32;
         TestWithStaging::new(wire, body_max, RandomKey::new(seed))
     })
 }

@@ -13,7 +13,7 @@ use crate::scenario::Time;
 pub(crate) enum Suite {
     /// Eight tests of all nodes.
     Network,
-    /// Three tests of a fifth of the nodes, alone and beside four congestors on the others.
+    /// Three tests of a fifth of the nodes, alone and under four congestors on the others.
     Load,
 }
 
@@ -49,8 +49,8 @@ pub(crate) struct GpcnetFlags {
     #[arg(long)]
     pub(crate) verbose_table: bool,
     /// Compare with the output of GPCNeT in this file.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) beside: Option<PathBuf>,
+    #[arg(long = "beside", value_name = "FILE")]
+    pub(crate) saved_run: Option<PathBuf>,
     /// Take N measurements of each test, if the limit allows [default: as GPCNeT, 10000, and 100000
     /// of the allreduce; in the simulator 1].
     #[arg(long, value_name = "N")]

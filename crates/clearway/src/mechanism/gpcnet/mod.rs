@@ -103,12 +103,12 @@ pub(crate) fn run(
     site: Option<&CoordinatedJob>,
 ) -> Result<(String, Report)> {
     // What cannot be read is not waited for.
-    let beside = order.flags.beside.as_ref().map(|path| {
+    let saved = order.flags.saved_run.as_ref().map(|path| {
         let text = fs::read_to_string(path)
             .with_context(|| format!("{} cannot be read", path.display()))?;
         PrintedRun::parse(&text).with_context(|| path.display().to_string())
     });
-    let beside = beside.transpose()?;
+    let saved = saved.transpose()?;
     let (mut all, mut reports) = (String::new(), Vec::new());
     let mut first: Option<(VenueKind, PrintedRun)> = None;
     for place in order.places {
@@ -117,13 +117,13 @@ pub(crate) fn run(
         let ours = PrintedRun::parse(&text).context("the own table")?;
         let blank = if all.is_empty() { "" } else { "\n" };
         all += &format!("{blank}{text}");
-        if let Some(beside) = &beside {
-            all += &format!("\n{}", ours.beside(beside, "here", "theirs"));
+        if let Some(saved) = &saved {
+            all += &format!("\n{}", ours.side_by_side(saved, "here", "theirs"));
         }
         match &first {
             None => first = Some((*place, ours)),
             Some((other, theirs)) => {
-                all += &format!("\n{}", ours.beside(theirs, place.name(), other.name()))
+                all += &format!("\n{}", ours.side_by_side(theirs, place.name(), other.name()))
             }
         }
     }

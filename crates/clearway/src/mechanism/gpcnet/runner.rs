@@ -79,7 +79,8 @@ impl TestRunner {
                 let machine = venue.machine()?;
                 let mut world = world(venue, machine, 0);
                 let capabilities = world.network_mut().wire(Rank(0)).capabilities().clone();
-                let most = u32::try_from(capabilities.body_beside(SHORT_HEAD)).unwrap_or(u32::MAX);
+                let most =
+                    u32::try_from(capabilities.body_max_with_head(SHORT_HEAD)).unwrap_or(u32::MAX);
                 Ok(WireFacts {
                     operations: capabilities.operations,
                     body_max: machine.body_max.min(most),

@@ -6,7 +6,7 @@
 //! and nobody waits for another sender. A *write* is what `raw` does: one-sided, known to its
 //! sender when it is there. A *put* is the same where MPI makes it of two-sided messages: what has
 //! up to 1 KiB travels with its message and is copied, what is longer is announced and fetched, and
-//! either is acknowledged. The *mix* has one message of 16 and two of 64 bytes beside each long
+//! either is acknowledged. The *mix* has one message of 16 and two of 64 bytes with each long
 //! one.
 //!
 //! # Source
@@ -69,7 +69,7 @@ impl TrafficKind {
 
     /// Returns what is run for this line with `seed`.
     fn plan(self, plan: &TimeslicePlan, seed: u64) -> TimeslicePlan {
-        let all = self.length.0 + ContributionSizes::BESIDE.0;
+        let all = self.length.0 + ContributionSizes::SHORT_BYTES.0;
         let ring = Bytes(all.next_multiple_of(PAGE));
         let policies = vec![self.policy];
         TimeslicePlan {
@@ -93,7 +93,8 @@ impl TrafficKind {
             sink: SinkKind::Discard,
             timeslices: None,
         };
-        let memory = Bytes((self.length.0 + ContributionSizes::BESIDE.0).next_multiple_of(PAGE));
+        let memory =
+            Bytes((self.length.0 + ContributionSizes::SHORT_BYTES.0).next_multiple_of(PAGE));
         TimesliceTask { feed, memory, job: job.to_owned() }
     }
 

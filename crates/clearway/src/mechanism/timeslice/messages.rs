@@ -204,7 +204,7 @@ impl BuildSpec {
     pub(super) fn usual_contribution(&self) -> Bytes {
         match self.source {
             SourceKind::Memory(bytes) => bytes,
-            SourceKind::Mixed(bytes) => Bytes(bytes.0 + UnscheduledSizes::BESIDE.0),
+            SourceKind::Mixed(bytes) => Bytes(bytes.0 + UnscheduledSizes::SHORT_BYTES.0),
             SourceKind::Pattern(made) => {
                 let each = u64::from(made.mean) + MicrosliceDescriptor::BYTES as u64;
                 Bytes(usual_microslices(self.slices, made.step).saturating_mul(each))
@@ -244,7 +244,7 @@ pub(crate) enum SourceKind {
     /// Nowhere: contributions of this length, always from the same memory, whose bytes nobody
     /// wrote.
     Memory(Bytes),
-    /// The same with FLESnet's short messages beside each; only for what is unscheduled.
+    /// The same, each with FLESnet's short messages; only for what is unscheduled.
     Mixed(Bytes),
     /// They are made.
     Pattern(MadeMicroslices),
