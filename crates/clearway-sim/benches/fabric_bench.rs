@@ -4,7 +4,7 @@
 //! `fabric_bench tree 64|384 BYTES in-turn|at-once packets|trains` (shifted all-to-all, every
 //! packet on a way of its own), `fabric_bench xc 1|26 LOAD_PERCENT minimal|adaptive` (groups of 384
 //! hosts, messages of one packet to anyone). The result is one line of `name value` pairs. `cargo
-//! xtask bench fabric` runs the cases beside other simulators.
+//! xtask bench fabric` runs the cases on this and other simulators.
 
 use std::error::Error;
 

@@ -89,7 +89,7 @@ pub(super) struct Workload {
 enum PendingOp {
     Send,
     OneSided(State),
-    /// A write beside all regions: it must be refused.
+    /// A write outside all regions: it must be refused.
     Outside,
     File,
 }

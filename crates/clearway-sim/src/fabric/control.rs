@@ -4,7 +4,7 @@
 //! # Model
 //! A connection that may not send yet leaves its ring and comes back when its time has come;
 //! messages behind it in the same connection wait with it, other connections do not. Notices travel
-//! beside the data, in a time of their own.
+//! apart from the data, in a time of their own.
 //!
 //! # Invariants
 //! I1. A connection is in its ring exactly when it has messages and may send.

@@ -44,7 +44,7 @@ impl PortStatistics {
     }
 }
 
-/// What is counted beside the ports.
+/// Counters of the whole fabric and of its lanes, in addition to those of ports.
 #[derive(Debug)]
 pub(super) struct FabricStatistics {
     pub(super) totals: FabricTotals,

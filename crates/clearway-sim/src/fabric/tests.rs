@@ -85,7 +85,7 @@ fn options__on_many_networks() {
     same_in_every_way(30..600);
 }
 
-/// Multicasts from several hosts beside unicasts: who got which message when.
+/// Sends multicasts and unicasts from several hosts; returns which host gets which message when.
 fn run_casts(spec: &FabricSpec, options: FabricOptions, seed: u64) -> Vec<(u64, u32, Picos)> {
     let mut fabric =
         Fabric::new(spec, topology::build(spec).expect("a sound network"), seed, options);
@@ -211,7 +211,7 @@ fn multicast__shares_a_connection_that_marks_have_slowed_down() {
 
 /// Returns when a 64-byte multicast from host 0 to hosts 1 and 2 of a star arrives while host 2's
 /// link is busy with bulk.
-fn cast_beside_bulk(replication: Replication) -> (Picos, Picos) {
+fn cast_under_bulk(replication: Replication) -> (Picos, Picos) {
     let mut spec =
         FabricSpec::plain(Topology::Star { hosts: 4 }, Routing::Minimal, BitsPerSec::mega(100_000));
     spec.switch.replication = replication;
@@ -241,10 +241,10 @@ fn multicast__a_busy_branch_delays_the_others_only_where_all_are_held() {
     // Two cables of 5 ns, 100 ns in the switch, 64 bytes at 80 ps, and 1 ps at each host's
     // interface.
     let unloaded = Picos::from_micros(10) + Picos(110_000 + 64 * 80 + 2);
-    let (idle, busy) = cast_beside_bulk(Replication::EachBranch);
+    let (idle, busy) = cast_under_bulk(Replication::EachBranch);
     assert_eq!(idle, unloaded);
     assert!(busy > unloaded);
-    let (idle, busy) = cast_beside_bulk(Replication::HoldAll);
+    let (idle, busy) = cast_under_bulk(Replication::HoldAll);
     assert_eq!(idle, busy);
     assert!(idle > unloaded);
 }

@@ -21,7 +21,7 @@ use crate::spec::LANES_MAX;
 
 /// No way: the distance of what cannot be reached.
 const FAR: u8 = u8::MAX;
-/// Switches on a way at most: what fits into a byte beside [`FAR`].
+/// Switches on a way at most: a byte holds these numbers and [`FAR`].
 pub(crate) const DISTANCE_MAX: u32 = 250;
 
 /// Next channels for each goal and switch.

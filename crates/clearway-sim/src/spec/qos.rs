@@ -190,9 +190,9 @@ impl QosPlan {
         let sum: u64 = all.iter().sum::<u64>().max(1);
         Class::ALL.map(|class| {
             let lane = self.lane(class);
-            let beside = busy.iter().filter(|other| self.lane(**other) == lane).count() as u64;
+            let sharing = busy.iter().filter(|other| self.lane(**other) == lane).count() as u64;
             let own = if busy.contains(&class) { all[usize::from(lane)] } else { 0 };
-            own * 1000 / (sum * beside.max(1))
+            own * 1000 / (sum * sharing.max(1))
         })
     }
 
@@ -249,8 +249,8 @@ pub fn present(conf: SourceText<'_>, payload: Bytes) -> Result<PresentTables, Fi
     Ok(PresentTables { adapters, switches })
 }
 
-/// Returns what is wrong with a QoS policy file of OpenSM beside the opensm.conf of the same network
-/// and, if given, its partitions: a sentence each.
+/// Returns the mistakes in a QoS policy file of OpenSM for a network with this opensm.conf and, if
+/// given, these partitions: a sentence each.
 ///
 /// # Errors
 /// What is none of these files, with its line.
@@ -334,8 +334,8 @@ mod tests {
         assert!(all.iter().all(|share| *share > 0), "{all:?}");
         let low = plan.shares(&[Class::BestEffort, Class::Bulk, Class::Scavenger]);
         assert_eq!(low, [0, 0, 571, 285, 142]);
-        let beside = plan.shares(&[Class::LowLatency, Class::Bulk]);
-        assert_eq!((beside[1], beside[3]), (800, 200), "four packets, then one");
+        let both = plan.shares(&[Class::LowLatency, Class::Bulk]);
+        assert_eq!((both[1], both[3]), (800, 200), "four packets, then one");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!        ^-------------- ready <------ deliver, answer, repeat --------- notice --'
 //! ```
 //! A [`Network`] owns the carrier (the fabric, or a stand-in in tests) and all ends. Contents
-//! travel beside the carrier's orders: a message is described once, when it is posted, and its
+//! travel apart from the carrier's orders: a message is described once, when it is posted, and its
 //! bytes come into the other memory when the carrier says that it was delivered. Requests to read
 //! and to change words are answered by the other end's interface, without its processor.
 //!

@@ -39,7 +39,7 @@ use crate::time::{Pace, Picos};
 /// literally.
 const STRIDE: Picos = Picos::from_micros(1_000);
 
-/// What happens beside the carrier.
+/// An event that is not the carrier's.
 #[derive(Debug)]
 enum NetworkEvent {
     /// A message reaches a rank (or nobody) through its own host.

@@ -70,7 +70,7 @@ fn trace__watching_changes_nothing_and_waits_add_up() {
 
 /// Returns two switches of four hosts; 1, 2, 6 and 7 send to 4 without end, 0 sends one packet to 5
 /// after 200 us.
-fn beside_an_incast() -> (Fabric, Trace) {
+fn victim_under_incast() -> (Fabric, Trace) {
     let topology = Topology::TwoSwitch { hosts: 8, trunks: 1 };
     let spec = FabricSpec::plain(topology, Routing::Minimal, BitsPerSec::mega(100_000));
     let mut fabric = Fabric::new(&spec, topology::build(&spec).expect("two switches"), 1, PLAIN);
@@ -95,7 +95,7 @@ fn beside_an_incast() -> (Fabric, Trace) {
 
 #[test]
 fn trace__the_chain_of_a_victim_ends_at_the_port_of_the_hot_host() {
-    let (fabric, trace) = beside_an_incast();
+    let (fabric, trace) = victim_under_incast();
     check(&trace, 0);
     let graph = fabric.graph();
     let way: Vec<u32> = trace.hops.iter().map(|hop| graph.channel(hop.channel).to.0).collect();

@@ -1,4 +1,4 @@
-//! What is wrong with a QoS policy file of OpenSM beside the opensm.conf of the same network: levels
+//! Finds mistakes in a QoS policy file of OpenSM, given the opensm.conf of the same network: levels
 //! that ports do not serve, rules that hold one way only, partitions that are not there.
 //!
 //! # Model
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn faults__each_is_a_sentence_with_its_line() {
-        let beside = |from: &str, to: &str| {
+        let found_with = |from: &str, to: &str| {
             assert!(POLICY.contains(from), "{from}");
             found(CONF, &POLICY.replacen(from, to, 1), Some("Work=0x0001 : ALL ;"))
         };
@@ -391,7 +391,7 @@ mod tests {
                 "line 25: paths from Storage to anybody get a level",
             ),
         ] {
-            let found = beside(from, to);
+            let found = found_with(from, to);
             assert!(found.iter().any(|said| said.contains(sentence)), "{to}: {found:#?}");
         }
     }

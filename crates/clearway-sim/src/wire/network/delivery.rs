@@ -28,7 +28,7 @@ const ATOMIC_REPLY_BYTES: u64 = 12;
 const REPEAT_AFTER: Picos = Picos::from_nanos(4_096 << 14);
 /// Repetitions before it gives up: the largest value of InfiniBand's three-bit counter.
 const REPEATS_MAX: u8 = 7;
-/// What the receiving end needs to know of a message beside its cargo.
+/// What the receiving end needs to know of a message in addition to its cargo.
 #[derive(Clone, Copy)]
 struct DeliveryRecord {
     tag: FlightId,
