@@ -1,4 +1,4 @@
-//! One round of a drain into a directory beside a plain copy on the same disk.
+//! Measures one round of a drain into a directory and of a plain copy on the same disk.
 //!
 //! `drain_bench DIRECTORY [FILES] [MIB]`: a log, a store and a copy are made there and removed again.
 //! Each figure is a line of a name and a value in MiB/s.

@@ -1,4 +1,4 @@
-//! One round of a mounted log next to a file system that does nothing and beside the log's own
+//! Measures one round of a mounted log, of a file system that does nothing, and of the log's own
 //! disk.
 //!
 //! `staging_bench DIRECTORY`: a log, a store and mount points are made there and removed again. Each

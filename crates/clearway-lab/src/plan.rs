@@ -42,7 +42,7 @@ pub struct PlannedHost {
     pub address: Ipv4Addr,
     /// The switch or leaf router it hangs on.
     pub switch: String,
-    /// Its network interface beside the loopback; with several rails the first.
+    /// Its network interface other than the loopback; with several rails the first.
     pub interface: String,
     /// The addresses on further rails: `eth1` and so on.
     #[serde(default)]

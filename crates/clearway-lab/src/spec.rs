@@ -215,7 +215,7 @@ impl Weights {
 }
 
 impl Default for Weights {
-    /// Returns the ratios 8:4:2:1 of the reference measurements, with control beside low latency.
+    /// Returns the ratios 8:4:2:1 of the reference measurements, with control like low latency.
     fn default() -> Self {
         Self { control: 8, low_latency: 8, best_effort: 4, bulk: 2, scavenger: 1 }
     }

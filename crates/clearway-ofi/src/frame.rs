@@ -55,7 +55,7 @@ const HELLO: u8 = 1;
 /// Chosen at random.
 const MAGIC: u8 = 0xc2;
 
-/// What one end of the wire tells another beside engines' messages.
+/// A message between two ends of the wire that does not come from an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControlMessage {
     /// The first message on a connection: it can be marked from now on. The proof counts where

@@ -295,7 +295,7 @@ const UNKNOWN: ProviderRule = ProviderRule {
     network: Network::Ethernet,
 };
 
-/// `cxip_cmdq.c`, `fi_cxi(7)`: two classes beside best effort; control and scavenger become best
+/// `cxip_cmdq.c`, `fi_cxi(7)`: two classes and best effort; control and scavenger become best
 /// effort. In the order of [`Class::ALL`].
 const BY_CXI: [Granted; Class::ALL.len()] =
     [Granted::Ignored, Granted::Marked, Granted::Marked, Granted::Marked, Granted::Ignored];

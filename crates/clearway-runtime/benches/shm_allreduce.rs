@@ -6,8 +6,8 @@
 //! which each rank sends its number to all others in one post. Where ranks share processors every
 //! round that depends on another costs a turn of all of them, and a turn costs more than the
 //! messages: recursive doubling, with three rounds among eight ranks on two processors, took 1.6
-//! times as long (means, median of nine runs beside compilers). Each rank waits as a progress loop
-//! does. Rank 0 prints one line.
+//! times as long (means, median of nine runs while compilers ran). Each rank waits as a progress
+//! loop does. Rank 0 prints one line.
 //!
 //! # Not here
 //! `MPI_Allreduce` in the same circumstances: `xtask/src/bench/allreduce_peer.c`.

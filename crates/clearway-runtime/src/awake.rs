@@ -1,5 +1,4 @@
-//! Keeps processors awake while something is measured, so that what is measured beside a load has
-//! no advantage.
+//! Keeps processors awake during a measurement, so that a measurement under load has no advantage.
 //!
 //! # Model
 //! An idle processor sleeps, and wakes late: by microseconds on a real machine, by tens of them on

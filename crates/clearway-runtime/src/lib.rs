@@ -2,13 +2,14 @@
 //! shared memory.
 //!
 //! Rooms: [`udp`] (datagrams, multicast, classes), [`shm`] (ranks of one host), [`near`] (PEs of
-//! one host in each other's memory), [`joined`] (that one beside another), [`multipath`] (two that
-//! both reach everybody), [`files`] (file operations over any wire), [`progress`] (one engine over
-//! one wire), [`waiting`] (spin or sleep), [`clock`] (this node's time and the kernel's receive
-//! stamps), [`noise`] (what this node's processors did to a measurement), [`awake`] (what keeps
-//! them from it), [`wake_signal`] (wakes a thread that sleeps), `time_slice` (has it
-//! run soon), [`fair_lock`] (a lock in turn), [`machine_memory`] (how much there is; what this process gives back), [`door`] (lets in who knows a secret), [`launch`] (how the ranks of a job find each other), [`keys`] (what only they know), [`munge`] (credentials of
-//! users of a site).
+//! one host in each other's memory), [`joined`] (`shm` and another wire as one), [`multipath`] (two
+//! that both reach everybody), [`files`] (file operations over any wire), [`progress`] (one engine
+//! over one wire), [`waiting`] (spin or sleep), [`clock`] (this node's time and the kernel's
+//! receive stamps), [`noise`] (what this node's processors did to a measurement), [`awake`] (what
+//! keeps them from it), [`wake_signal`] (wakes a thread that sleeps), `time_slice` (has it run
+//! soon), [`fair_lock`] (a lock in turn), [`machine_memory`] (how much there is; what this process
+//! gives back), [`door`] (lets in who knows a secret), [`launch`] (how the ranks of a job find each
+//! other), [`keys`] (what only they know), [`munge`] (credentials of users of a site).
 
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(non_snake_case))]

@@ -3,7 +3,7 @@
 //!
 //! # Model
 //! Latency on a busy machine is partly the network's and partly the processors'. A sample every
-//! [`PERIOD`] stands beside the measured figures, so that a reader can tell the two apart. Each
+//! [`PERIOD`] is reported with the measured figures, so that a reader can tell the two apart. Each
 //! value is the growth since the sample before.
 //!
 //! A rank that measures takes samples of its own waiting only ([`WaitSampler`]): pressure is that

@@ -268,7 +268,7 @@ fn share_memory(
     ShmWire::open(config).map_err(WiresError::Memory)
 }
 
-/// Returns `far`, beside `near` if there is one.
+/// Returns `far`, joined with `near` if there is one.
 fn joined<F: Waitable + waiting::WaitSource + Send + 'static>(
     near: Option<ShmWire>,
     far: F,

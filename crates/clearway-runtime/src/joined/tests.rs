@@ -1,5 +1,5 @@
-//! Shared memory beside loopback sockets: the contract's suite in every arrangement of hosts,
-//! bodies that change wires, sleep.
+//! Shared memory together with loopback sockets: the contract's suite in every arrangement of
+//! hosts, bodies that change wires, sleep.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,8 +37,8 @@ impl JoinedHosts {
         let ports: Vec<UdpPort> = hosts.iter().map(bind).collect();
         let peers: Vec<SocketAddrV4> = ports.iter().map(UdpPort::address).collect();
         let open = |rank: Rank, port: UdpPort| {
-            let beside = |other: &Rank| hosts[other.index()] == hosts[rank.index()];
-            let local = (0..hosts.len() as u32).map(Rank).filter(beside).collect();
+            let same_host = |other: &Rank| hosts[other.index()] == hosts[rank.index()];
+            let local = (0..hosts.len() as u32).map(Rank).filter(same_host).collect();
             let near = ShmWire::open(ShmConfig::new(rank, session, local)).expect("shared memory");
             let mut config = UdpConfig::new(rank, session, peers.clone());
             config.multicast =

@@ -143,28 +143,28 @@ impl DerivationSecret {
 pub(crate) struct Cipher(LessSafeKey);
 
 impl Cipher {
-    /// Encrypts `bytes` in place; the tag covers them and `beside`. `None` for more bytes than GCM
-    /// takes.
+    /// Encrypts `bytes` in place; the tag covers them and `associated`. `None` for more bytes than
+    /// GCM takes.
     pub(crate) fn seal(
         &self,
         nonce: [u8; NONCE_LENGTH],
-        beside: &[u8],
+        associated: &[u8],
         bytes: &mut [u8],
     ) -> Option<[u8; TAG_LENGTH]> {
         let nonce = Nonce::assume_unique_for_key(nonce);
-        let tag = self.0.seal_in_place_separate_tag(nonce, Aad::from(beside), bytes).ok()?;
+        let tag = self.0.seal_in_place_separate_tag(nonce, Aad::from(associated), bytes).ok()?;
         tag.as_ref().try_into().ok()
     }
 
-    /// Decrypts `bytes`, whose end is the tag, in place; `None` when they or `beside` are not what
-    /// was sealed, and then `bytes` are of no use.
+    /// Decrypts `bytes`, whose end is the tag, in place; `None` when they or `associated` are not
+    /// what was sealed, and then `bytes` are of no use.
     pub(crate) fn open<'b>(
         &self,
         nonce: [u8; NONCE_LENGTH],
-        beside: &[u8],
+        associated: &[u8],
         bytes: &'b mut [u8],
     ) -> Option<&'b mut [u8]> {
-        self.0.open_in_place(Nonce::assume_unique_for_key(nonce), Aad::from(beside), bytes).ok()
+        self.0.open_in_place(Nonce::assume_unique_for_key(nonce), Aad::from(associated), bytes).ok()
     }
 }
 
@@ -227,9 +227,9 @@ mod tests {
         let mut sealed = b"message".to_vec();
         let tag = cipher.seal([3; 12], b"head", &mut sealed).expect("short");
         sealed.extend(tag);
-        let open = |cipher: &Cipher, nonce, beside: &[u8]| {
+        let open = |cipher: &Cipher, nonce, associated: &[u8]| {
             let mut bytes = sealed.clone();
-            cipher.open(nonce, beside, &mut bytes).map(|opened| opened.to_vec())
+            cipher.open(nonce, associated, &mut bytes).map(|opened| opened.to_vec())
         };
         assert_eq!(open(&cipher, [3; 12], b"head"), Some(b"message".to_vec()));
         assert_eq!(open(&cipher, [4; 12], b"head"), None);

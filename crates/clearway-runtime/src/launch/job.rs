@@ -20,7 +20,7 @@ use crate::munge::MungeDaemon;
 /// machine.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// The authority that vouches for what was exchanged, beside the launcher that carried it.
+/// The authority that vouches for what was exchanged, in addition to the launcher that carried it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Credential {
     /// Nobody: it is worth what the launcher's ways are worth.

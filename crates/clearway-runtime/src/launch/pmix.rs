@@ -41,7 +41,7 @@ const MAJORS: std::ops::RangeInclusive<u32> = 4..=5;
 /// The longest wait for the launcher to take an abort: this process ends anyway.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a program needs that connects beside this process as the same rank: the library's store in
+/// Variables for a program that connects as the same rank as this process: the library's store in
 /// shared memory has one reader for each rank (4.2.2: `MPI_Init` does not find the local rank), so the
 /// values come by messages.
 const OF_PROGRAM: [(&str, &str); 1] = [("PMIX_GDS_MODULE", "hash")];

@@ -50,8 +50,8 @@ pub struct SshConnection {
 }
 
 impl SshConnection {
-    /// Commands that one connection carries beside the master's: a server takes 10 sessions in all
-    /// (`MaxSessions` of OpenSSH).
+    /// Commands that one connection carries in addition to the master's: a server takes 10 sessions
+    /// in all (`MaxSessions` of OpenSSH).
     pub const COMMANDS_MAX: usize = 9;
 
     /// Connects to `host` with the ssh at `program`, which gives up after `connecting` as

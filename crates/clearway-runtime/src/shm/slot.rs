@@ -1,4 +1,4 @@
-//! A copy of the latest short record beside the counters, so that a waiting reader finds both with
+//! A copy of the latest short record next to the counters, so that a waiting reader finds both with
 //! one look.
 //!
 //! # Model

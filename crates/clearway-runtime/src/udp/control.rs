@@ -1,4 +1,4 @@
-//! Reads the control messages that the kernel puts beside a received datagram.
+//! Reads the control messages that the kernel delivers with a received datagram.
 //!
 //! # Source
 //! `cmsg(3)`: length (size_t, header included), level (int), type (int), then the value; each
@@ -7,7 +7,7 @@
 //! # Invariants
 //! I1. Any bytes give an answer; unknown messages are passed over.
 
-/// What is said beside a datagram.
+/// The control messages of a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ControlMessages {
     /// The TOS byte on arrival.
@@ -24,19 +24,19 @@ const HEADER: usize = WORD + 8;
 
 /// Reads all control messages in `bytes`.
 pub(super) fn read_messages(mut bytes: &[u8]) -> ControlMessages {
-    let mut beside = ControlMessages::default();
+    let mut messages = ControlMessages::default();
     while let Some((length, level, kind)) = header(bytes) {
         let Some(value) = bytes.get(HEADER..length) else { break };
         match (level, kind) {
-            (libc::IPPROTO_IP, libc::IP_TOS) => beside.tos = value.first().copied().unwrap_or(0),
-            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => beside.wall_ns = wall_ns(value),
-            (libc::SOL_UDP, libc::UDP_GRO) => beside.segment = segment(value),
+            (libc::IPPROTO_IP, libc::IP_TOS) => messages.tos = value.first().copied().unwrap_or(0),
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => messages.wall_ns = wall_ns(value),
+            (libc::SOL_UDP, libc::UDP_GRO) => messages.segment = segment(value),
             _ => {}
         }
         let Some(rest) = bytes.get(length.next_multiple_of(WORD)..) else { break };
         bytes = rest;
     }
-    beside
+    messages
 }
 
 fn header(bytes: &[u8]) -> Option<(usize, i32, i32)> {

@@ -145,7 +145,7 @@ fn is_own_step__a_launcher_in_a_step_of_one_process_for_each_node_has_other_rank
 }
 
 #[test]
-fn key__a_program_can_have_a_hub_beside_that_of_the_process_around_it() {
+fn key__a_program_can_have_a_hub_other_than_that_of_the_process_around_it() {
     let step = SlurmStep { job: 7, step: 3, rank: 0, size: 1, first: String::new() };
     let [own, around] = [LauncherUse::Own, LauncherUse::Program].map(|launcher| step.key(launcher));
     assert_ne!(own.bytes(), around.bytes());

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 
 use super::*;
 
-/// Returns a wire of rank 1 of 2 at a port of its own, beside the one that `job` has, and the move
-/// that announces it.
+/// Returns a wire of rank 1 of 2 at a port other than that of `job`, and the move that announces
+/// it.
 fn newcomer(job: &UdpLoopback, protection: Protection) -> (UdpWire, PeerMove) {
     let members = &job.wires[1].listener.members;
     let port = UdpPort::bind(SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 1), 0)).expect("a port");

@@ -43,7 +43,7 @@ fn conformance__sealed_with_real_packets_and_the_smallest_buffers() {
 }
 
 #[test]
-fn overhead__is_what_a_datagram_has_beside_head_and_body() {
+fn overhead__is_a_datagram_without_head_and_body() {
     let (plain, sealed) = (UdpLoopback::new(1, |_| {}), UdpLoopback::sealed(1, |_| {}));
     let longest = |job: &UdpLoopback| {
         let capabilities = job.wires[0].capabilities();
