@@ -69,8 +69,8 @@ _ffi.cdef(
 )
 
 # The library of this installation; shmem4py has the same, by its name for the loader.
-_beside = os.path.join(os.path.dirname(__file__), "../../../lib/libclearway_shmem.so.1")
-_lib = _ffi.dlopen(os.path.normpath(_beside) if os.path.exists(_beside) else "libclearway_shmem.so.1")
+_installed = os.path.join(os.path.dirname(__file__), "../../../lib/libclearway_shmem.so.1")
+_lib = _ffi.dlopen(os.path.normpath(_installed) if os.path.exists(_installed) else "libclearway_shmem.so.1")
 
 TEAM_WORLD = 1
 ANY = -1

@@ -139,9 +139,9 @@ static const char USAGE[] =
     "usage: shmem-tail [--victims put,get,fetch-add,put-wait] [--congestors incast,alltoall,both]\n"
     "                  [--classes one,split] [--through context|queue|shared] [--threads N] [--messages N]\n"
     "                  [--gap-ms T] [--window N] [--block BYTES] [--nice N] [--seed N] [--out DIR]\n"
-    "Measure latencies of small operations (victims) beside bulk puts (congestors); start 4 PEs or more.\n"
+    "Measure latencies of small operations (victims) during bulk puts (congestors); start 4 PEs or more.\n"
     "  --victims     measure these patterns (default all)\n"
-    "  --congestors  measure beside these; both: half of the congestors each (default all)\n"
+    "  --congestors  measure under these; both: half of the congestors each (default all)\n"
     "  --classes     one: the same for all, medium, or SHMEM_CLASS with contexts; split: high for victims, low for congestors (default one,split)\n"
     "  --through     issue operations through a context, a queue, or a queue shared by threads (default context)\n"
     "  --threads     with --through shared: start N threads on each PE, 1 to 16 (default 4)\n"
@@ -646,23 +646,23 @@ static void measure(int class)
             double *calm = NULL, *busy = NULL, rate = 0;
             struct summary i = phase(pattern, class, -1, &calm, &rate), c = phase(pattern, class, congestor, &busy, &rate);
             if (me == 0) {
-                const char *victim = VICTIMS[pattern], *beside = CONGESTORS[congestor];
+                const char *victim = VICTIMS[pattern], *load = CONGESTORS[congestor];
                 double share = bulk[congestor] > 0 ? rate / bulk[congestor] : 0;
-                printf("%-10s %-10s %-9s %10.1f %10.1f %10.1f %10.1f %8.1f %7.2f\n", CLASSES[class], victim, beside, i.p50, i.p99, c.p50, c.p99,
+                printf("%-10s %-10s %-9s %10.1f %10.1f %10.1f %10.1f %8.1f %7.2f\n", CLASSES[class], victim, load, i.p50, i.p99, c.p50, c.p99,
                        c.p99 / i.p99, share);
                 fflush(stdout);
                 const struct summary *both[] = {&i, &c};
                 for (int at = 0; at < 2; at++) {
                     const char *when = at ? "congested" : "isolated";
-                    figure("shmem_p99_us", class, victim, beside, when, NULL, both[at]->p99, "us", both[at]->p99_low, both[at]->p99_high,
+                    figure("shmem_p99_us", class, victim, load, when, NULL, both[at]->p99, "us", both[at]->p99_low, both[at]->p99_high,
                            both[at]->count);
-                    figure("shmem_latency_us", class, victim, beside, when, "p50", both[at]->p50, "us", -1, -1, both[at]->count);
-                    figure("shmem_latency_us", class, victim, beside, when, "p99.9", both[at]->p999, "us", -1, -1, both[at]->count);
-                    curve(class, victim, beside, when, at ? busy : calm, both[at]->count);
+                    figure("shmem_latency_us", class, victim, load, when, "p50", both[at]->p50, "us", -1, -1, both[at]->count);
+                    figure("shmem_latency_us", class, victim, load, when, "p99.9", both[at]->p999, "us", -1, -1, both[at]->count);
+                    curve(class, victim, load, when, at ? busy : calm, both[at]->count);
                 }
-                figure("shmem_congestion_impact", class, victim, beside, NULL, NULL, c.p99 / i.p99, "x", c.p99_low / i.p99_high,
+                figure("shmem_congestion_impact", class, victim, load, NULL, NULL, c.p99 / i.p99, "x", c.p99_low / i.p99_high,
                        c.p99_high / i.p99_low, c.count);
-                figure("shmem_bulk_share", class, victim, beside, NULL, NULL, share, "1", -1, -1, 1);
+                figure("shmem_bulk_share", class, victim, load, NULL, NULL, share, "1", -1, -1, 1);
             }
             free(calm);
             free(busy);
@@ -798,7 +798,7 @@ int main(int count, char **arguments)
     open_report(&part, count, arguments);
     if (me == 0)
         printf("%d PEs, %d victims; latencies in us from the intended time\n%-10s %-10s %-9s %10s %10s %10s %10s %8s %7s\n", pes, victims, "classes",
-               "victim", "beside", "p50 calm", "p99 calm", "p50 busy", "p99 busy", "p99/p99", "bulk");
+               "victim", "congestor", "p50 calm", "p99 calm", "p50 busy", "p99 busy", "p99/p99", "bulk");
     for (int class = 0; class < CLASS_KINDS; class++)
         if (asked.classes[class])
             measure(class);

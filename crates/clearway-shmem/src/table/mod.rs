@@ -168,7 +168,7 @@ impl Function {
         self
     }
 
-    /// The same function with a context in front: `shmem_ctx_int_put` beside `shmem_int_put`.
+    /// The same function with a context in front: `shmem_ctx_int_put` for `shmem_int_put`.
     fn with_context(&self) -> Self {
         let mut other = self.clone().in_context("Context::from_raw(ctx)");
         other.name = self.name.replacen("shmem_", "shmem_ctx_", 1);
@@ -223,7 +223,7 @@ mod tests {
         let names: BTreeSet<_> = all.iter().map(|function| function.name.as_str()).collect();
         assert_eq!(names.len(), all.len());
         let old = all.iter().filter(|function| function.standing == Standing::Deprecated).count();
-        // 1,507 of 1.5 and 178 of 1.6, beside AND, OR and XOR of four more types. The standard
+        // 1,507 of 1.5 and 178 of 1.6, and AND, OR and XOR of four more types. The standard
         // counts four of `short` among its current 1,689. Of the deprecated 93 of C, six
         // that begin otherwise, four and twelve of `short`, and nine more types of eight older
         // names.

@@ -186,7 +186,7 @@ pub(super) const OLD_ORDER: Names =
 /// SUM and PROD over active sets.
 pub(super) const OLD_NUMBERS: Names =
     &["short", "int", "long", "longlong", "float", "double", "longdouble", "complexd", "complexf"];
-/// Types of queues that are set, swapped and fetched beside [`AMO`].
+/// Types of queues that are set, swapped and fetched in addition to [`AMO`].
 pub(super) const QUEUE_FLOATS: Names = &["float", "double"];
 /// Types of queues that are only moved.
 pub(super) const QUEUE_OTHERS: Names = &[

@@ -7,7 +7,7 @@ use crate::prefix::{oshrun, prefix, said};
 use crate::two_hosts;
 
 #[test]
-fn python__queues_work_beside_the_library() {
+fn python__queues_work_together_with_the_library() {
     let has_cffi = Command::new("python3").args(["-c", "import cffi"]).output();
     if !has_cffi.is_ok_and(|output| output.status.success()) {
         println!("skipped: queues from Python (python3 has no cffi)");

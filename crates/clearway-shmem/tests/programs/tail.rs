@@ -1,4 +1,4 @@
-//! The benchmark of small operations beside bulk traffic: it measures, and writes a report.
+//! The benchmark of small operations during bulk traffic: it measures, and writes a report.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::prefix::{compile, oshrun, prefix, said};
 
 #[test]
-fn tail__each_victim_is_measured_beside_each_congestor_in_both_classes() {
+fn tail__each_victim_is_measured_under_each_congestor_in_both_classes() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/tail/shmem-tail.c");
     let flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"];
     let program = compile("oshcc", "example-tail", &source, &flags);
