@@ -62,7 +62,7 @@
     return { resize: () => u.setSize({ width: Math.floor(place.clientWidth), height }), destroy: () => u.destroy() };
   };
 
-  // Writes names beside lines: `wanted` has x and y in CSS pixels of the plot; names move apart rather than overlap.
+  // Writes names next to lines: `wanted` has x and y in CSS pixels of the plot; names move apart rather than overlap.
   const nameLines = (u, wanted) => {
     const ratio = devicePixelRatio, context = u.ctx, box = u.bbox;
     context.save();

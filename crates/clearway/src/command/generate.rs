@@ -98,7 +98,7 @@ fn topologies() -> Vec<String> {
     TopologySource::WORDS.map(str::to_owned).to_vec()
 }
 
-/// Lets `script` offer files beside the names of what is known.
+/// Lets `script` offer files in addition to the known names.
 fn names_or_files(mut script: String, shell: Shell) -> String {
     let all = [
         ("scenario", "shipped", scenarios()),
@@ -125,9 +125,9 @@ fn names_or_files(mut script: String, shell: Shell) -> String {
             Shell::Fish => {
                 let words =
                     names.iter().map(|name| format!("{name}\\t''")).collect::<Vec<_>>().join("\n");
-                let [alone, beside] =
+                let [names_only, with_files] =
                     ["-f", "-F"].map(|files| format!("-r {files} -a \"{words}\""));
-                script = script.replace(&alone, &beside);
+                script = script.replace(&names_only, &with_files);
             }
             _ => {}
         }

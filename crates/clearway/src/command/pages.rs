@@ -1,4 +1,4 @@
-//! What `--help` and man pages say of a command beside its flags: examples, and exit statuses.
+//! What `--help` and man pages say of a command in addition to its flags: examples, exit statuses.
 //!
 //! # Invariants
 //! I1. Every command that a user can give has a page, and every example is read by the table of

@@ -470,7 +470,7 @@ fn exit_of(report: &Report) -> Exit {
     }
 }
 
-/// A run as programs read it, beside its figures.
+/// The fields that a JSON document of a run has in addition to its figures.
 #[derive(Serialize)]
 struct RunDocument<'a> {
     report: String,

@@ -1,5 +1,4 @@
-//! `clearway shmem`: what the OpenSHMEM library that is installed beside this program is and does
-//! here.
+//! `clearway shmem`: what the OpenSHMEM library installed with this program is and does here.
 //!
 //! # Model
 //! This program does not contain the library. A small program of the library's runs as PEs, and PE

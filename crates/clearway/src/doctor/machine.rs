@@ -1,4 +1,4 @@
-//! Tells what of the surroundings is there: the FUSE device, its mount program, and `nft`.
+//! Tells which programs and devices are there: the FUSE device, its mount program, and `nft`.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -23,7 +23,7 @@ pub(super) fn examine() -> FindingGroup {
         fusermount(program("fusermount3", &path, &is_executable)),
         nft(program("nft", &path, &is_executable)),
     ];
-    FindingGroup { title: "Beside Clearway", findings }
+    FindingGroup { title: "Programs and devices", findings }
 }
 
 fn fuse(opened: io::Result<()>, mode: Option<u32>) -> Finding {

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn providers__reasons_wrap_beside_the_names() {
+    fn providers__reasons_wrap_next_to_the_names() {
         let domains = ["eth0 (10.0.0.1)", "eth1 (10.0.1.1)", "docker0 (172.17.0.1)"]
             .map(str::to_owned)
             .into();
@@ -144,7 +144,8 @@ mod tests {
     }
 
     fn sample() -> FindingGroup {
-        let long = "a sentence that is longer than what is left of eighty columns beside the names";
+        let long =
+            "a sentence that is longer than what is left of eighty columns next to the names";
         FindingGroup {
             title: "Lab",
             findings: vec![
@@ -159,7 +160,7 @@ mod tests {
         let expected = "Lab\n  \
             namespaces       ok       as root\n  \
             fifo             missing  a sentence that is longer than what is left of\n\
-            \u{20}                           eighty columns beside the names\n\
+            \u{20}                           eighty columns next to the names\n\
             \u{20}                           remedy: load sch_tbf\n\n";
         assert_eq!(section(&sample(), ColourMode::Plain), expected);
         assert!(expected.lines().all(|line| line.chars().count() <= WIDTH));

@@ -44,7 +44,7 @@ enum ProofResult {
     Unclear,
 }
 
-/// Tries everything on loopback; the marks are returned beside.
+/// Tries everything on loopback; returns the findings and the marks.
 pub(super) fn examine() -> (FindingGroup, Vec<MarkTest>) {
     let title = "UDP sockets, tried on loopback";
     match TestPair::on_loopback().and_then(|mut pair| Ok((try_all(&mut pair)?, pair))) {

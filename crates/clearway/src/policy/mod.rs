@@ -169,7 +169,7 @@ impl Grant {
         format!("class {granted}{lower}{}: {rule}", self.limits())
     }
 
-    /// Returns the limits beside the class.
+    /// Returns the limits in addition to the class.
     fn limits(&self) -> String {
         let limits = [
             self.ceiling.map(|ceiling| format!(", at most {ceiling} for each host")),

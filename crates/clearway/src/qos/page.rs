@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn page__present_tables_stand_beside_the_plan() {
+    fn page__present_tables_stand_next_to_the_plan() {
         let plan = QosPlan::new(Bytes(2048)).expect("a payload of ports");
         let mut switches = plan.clone();
         switches.tables.high_limit = 255;

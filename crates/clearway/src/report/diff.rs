@@ -138,7 +138,7 @@ fn by_key(report: &Report) -> BTreeMap<FigureKey<'_>, &Figure> {
     report.figures.iter().map(|figure| ((figure.name.as_str(), &figure.labels), figure)).collect()
 }
 
-/// Lays `b` beside `a`; `presenters` say which figures decide.
+/// Compares `b` with `a`; `presenters` say which figures decide.
 pub(crate) fn compare<'a>(
     a: &'a Report,
     b: &'a Report,

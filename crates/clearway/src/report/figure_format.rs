@@ -28,7 +28,7 @@ pub(crate) struct FigureFormat {
     pub(crate) csv: bool,
 }
 
-/// What a command says beside its figures, if it has nothing to say.
+/// The fields of a document that has only figures: none.
 #[derive(Debug, Serialize)]
 pub(crate) struct NothingMore {}
 

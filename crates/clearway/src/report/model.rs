@@ -117,8 +117,8 @@ pub(crate) struct Report {
     #[serde(default)]
     pub(crate) draws: Vec<Draw>,
     /// The same figures from several places, side by side.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) beside: Vec<PlaceComparison>,
+    #[serde(default, rename = "beside", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) place_comparisons: Vec<PlaceComparison>,
     /// The simulated network; absent where the network was real.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fabric: Option<ReportFabric>,
@@ -548,7 +548,7 @@ impl Report {
             heat: Vec::new(),
             shares: Vec::new(),
             draws: Vec::new(),
-            beside: Vec::new(),
+            place_comparisons: Vec::new(),
             fabric: None,
             slowest: Vec::new(),
             culprits: Vec::new(),

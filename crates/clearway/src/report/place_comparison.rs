@@ -25,7 +25,7 @@ pub(crate) fn merge(mut reports: Vec<Report>, presenters: &[&dyn Presenter]) -> 
     let mut reports = reports.into_iter();
     let mut all = reports.next()?;
     for mut other in reports {
-        all.beside.extend(compare(&all, &other, presenters));
+        all.place_comparisons.extend(compare(&all, &other, presenters));
         all.place = format!("{},{}", all.place, other.place);
         all.verdict = verdict(all.verdict.take(), other.verdict.take());
         all.figures.append(&mut other.figures);
@@ -45,7 +45,7 @@ pub(crate) fn merge(mut reports: Vec<Report>, presenters: &[&dyn Presenter]) -> 
         all.created = other.created.max(all.created);
         draws(&mut all.draws, other.draws);
     }
-    all.beside.sort_by(|a, b| a.name.cmp(&b.name));
+    all.place_comparisons.sort_by(|a, b| a.name.cmp(&b.name));
     Some(all)
 }
 
@@ -185,8 +185,8 @@ mod tests {
         let keys: std::collections::BTreeSet<_> =
             all.figures.iter().map(|f| (&f.name, &f.labels)).collect();
         assert_eq!(keys.len(), all.figures.len());
-        assert_eq!(all.beside.len(), 2, "a factor of two queues");
-        assert!(all.beside.iter().all(|it| it.distance == FigureDistance::Within
+        assert_eq!(all.place_comparisons.len(), 2, "a factor of two queues");
+        assert!(all.place_comparisons.iter().all(|it| it.distance == FigureDistance::Within
             && it.ratio == Some(ExtendedReal::finite(1.0))));
         assert_eq!(all.verdict.expect("both have one").parts.len(), 4);
     }
@@ -247,8 +247,9 @@ mod tests {
                     .expect("one");
                 factor.value = ExtendedReal::new(value).expect("a number");
             }
-            let beside = merge(vec![sim, lab], &[&FactorPresenter]).expect("two").beside;
-            let beyond = beside.iter().filter(|it| it.distance == FigureDistance::Beyond).count();
+            let compared =
+                merge(vec![sim, lab], &[&FactorPresenter]).expect("two").place_comparisons;
+            let beyond = compared.iter().filter(|it| it.distance == FigureDistance::Beyond).count();
             assert_eq!(beyond, usize::from(distance == FigureDistance::Beyond), "{a} {b}");
         }
     }

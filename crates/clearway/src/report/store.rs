@@ -44,7 +44,7 @@ pub(crate) fn write(dir: &Path, report: &Report, presenters: &[&dyn Presenter]) 
     replace(&dir.join(HTML_NAME), html::render(report, presenters).as_bytes())
 }
 
-/// Writes `report.html` beside the `report.json` of `dir` again.
+/// Writes `report.html` next to the `report.json` of `dir` again.
 ///
 /// # Errors
 /// As [`read`] and [`write()`].
@@ -64,7 +64,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     })
 }
 
-/// Fills a new file beside `path` and renames it to `path` once it is safe on disk.
+/// Fills a new file next to `path` and renames it to `path` once it is safe on disk.
 fn replace_by(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_string_lossy();
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));

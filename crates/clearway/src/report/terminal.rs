@@ -15,7 +15,7 @@ use super::title::cell_title;
 
 /// Columns of the narrowest terminal in use.
 pub(crate) const WIDTH: usize = 80;
-/// The longest name that stands beside its verdict; a longer one has a line of its own.
+/// The longest name on the line of its verdict; a longer one has a line of its own.
 const NAME_MAX: usize = 44;
 
 /// Columns of an outcome.
@@ -121,14 +121,14 @@ fn verdict(report: &Report, paint: ColourMode) -> Vec<String> {
 
 /// Returns the figures of two places, and how far they are apart.
 fn comparison_table(report: &Report) -> Vec<String> {
-    let Some(first) = report.beside.first() else { return Vec::new() };
+    let Some(first) = report.place_comparisons.first() else { return Vec::new() };
     let line = |[what, a, b, ratio, limit]: [&str; 5]| {
         format!("  {:<39}{:>9}{:>10}{:>8}  {limit}", fit(what, 38), fit(a, 9), fit(b, 9), ratio)
     };
     let [a, b] = [0, 1].map(|i| first.values.get(i).map_or("-", |(place, _)| place.as_str()));
     let mut lines = vec!["Side by side".to_owned(), line(["", a, b, "ratio", "limit"])];
     let mut name = "";
-    for it in &report.beside {
+    for it in &report.place_comparisons {
         if name != it.name {
             name = &it.name;
             let unit = if it.unit == "1" { String::new() } else { format!(" ({})", it.unit) };
@@ -243,7 +243,7 @@ mod tests {
             limit: ExtendedReal::finite(1.1),
             distance: model::FigureDistance::Within,
         };
-        report.beside = vec![row("dfs", 0.95), row("token", 0.97)];
+        report.place_comparisons = vec![row("dfs", 0.95), row("token", 0.97)];
         let lines = comparison_table(&report);
         let subjects: Vec<&str> =
             lines[3..].iter().filter_map(|line| line.split_whitespace().next()).collect();

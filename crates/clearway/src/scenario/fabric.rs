@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn paired__the_second_half_lies_beside_the_first() {
+    fn paired__the_second_half_lies_next_to_the_first() {
         assert_eq!(paired(6), [0, 2, 4, 1, 3, 5].map(DeviceId));
         assert_eq!(paired(5), [0, 2, 4, 1, 3].map(DeviceId));
     }

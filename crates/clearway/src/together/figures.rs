@@ -139,9 +139,9 @@ fn application(run: &SharedRun, windows: &Windows) -> Vec<Figure> {
         if isolated.is_empty() || congested.is_empty() {
             continue;
         }
-        let [alone, beside] = [&isolated, &congested].map(|it| quantile_us(it, Quantile::P99));
+        let [alone, loaded] = [&isolated, &congested].map(|it| quantile_us(it, Quantile::P99));
         // Where messages were lost alone already, nothing can be said of the transfers.
-        let slowdown = if alone.is_finite() { beside / alone } else { f64::INFINITY };
+        let slowdown = if alone.is_finite() { loaded / alone } else { f64::INFINITY };
         let source = "p99 with all transfers over p99 before and after them";
         let ratio = figure(run, APPLICATION_RATIO, "x", slowdown, congested.count(), source);
         figures.push(ratio.with(APPLICATION_KIND, kind.name()));
@@ -192,14 +192,14 @@ pub(super) mod tests {
         Windows::new(grid, Nanos::from_millis(12), Nanos::from_millis(12))
     }
 
-    /// Returns a run in which the application takes `beside` instead of 1000 ns while transfers carry
-    /// `rate` bytes in each slice.
-    fn run(queue: &str, set: TransferSet, beside: u64, rate: u64) -> SharedRun {
+    /// Returns a run in which the application takes `loaded` instead of 1000 ns while transfers
+    /// carry `rate` bytes in each slice.
+    fn run(queue: &str, set: TransferSet, loaded: u64, rate: u64) -> SharedRun {
         let windows = windows();
         let mut run = SharedRun::new(queue, set, windows.after.until);
         for slice in 0..windows.after.until {
             let is_loaded = windows.load.contains(slice);
-            let value = if is_loaded { beside } else { 1000 };
+            let value = if is_loaded { loaded } else { 1000 };
             let times = (slice, [value; 100].into_iter().collect());
             let series = [Metric::OneWay, Metric::Iteration].map(|metric| Series {
                 metric,

@@ -3,7 +3,7 @@
 //!
 //! # Model
 //! Each transfer runs alone first. Then all run at once, on the queue without classes and on that
-//! with classes. The application runs all along: alone, beside the transfers, alone again.
+//! with classes. The application runs all along: alone, with the transfers, alone again.
 //!
 //! # Not here
 //! The mechanisms: their engines are those of `clearway_proto`, or their own commands.
@@ -114,7 +114,7 @@ impl Mechanism for Together {
         let busy = runs.iter().filter(|run| run.processor_wait > lab::WAIT_MAX);
         report.warnings.extend(busy.map(|run| {
             format!(
-                "{} beside {}: the application's ranks waited {:.0} % of the time for a processor, so its times are also \
+                "{} with {}: the application's ranks waited {:.0} % of the time for a processor, so its times are also \
                  the machine's; repeat on a quiet one",
                 run.queue,
                 run.set.name(),

@@ -104,7 +104,7 @@ pub(super) struct SharedRun {
     pub(super) link: Option<BusiestLink>,
     /// Slices over which rates are averaged for a drawing: counters of commands move in steps.
     pub(super) smoothing: usize,
-    /// Share of the time beside transfers that ranks of the application waited for a processor.
+    /// Share of the time with transfers that ranks of the application waited for a processor.
     pub(super) processor_wait: f64,
 }
 

@@ -102,9 +102,9 @@ fn application_table(report: &Report) -> Vec<String> {
                 .find(same)
                 .map_or(String::new(), |it| digits(it.value))
         };
-        let (alone, beside) = (p99(labels::ISOLATED), p99(labels::CONGESTED));
+        let (alone, loaded) = (p99(labels::ISOLATED), p99(labels::CONGESTED));
         let slowdown = format!("{} x", digits(ratio.value));
-        lines.push(format!("{queue:<10} {kind:<12} {alone:>14} {beside:>16} {slowdown:>10}"));
+        lines.push(format!("{queue:<10} {kind:<12} {alone:>14} {loaded:>16} {slowdown:>10}"));
     }
     lines
 }
@@ -113,25 +113,25 @@ fn application_table(report: &Report) -> Vec<String> {
 struct TransferRow {
     transfer: String,
     alone: String,
-    beside: Vec<String>,
+    loaded: Vec<String>,
 }
 
 /// Returns a row for each transfer, whose last columns are those of `queues`.
 fn transfer_rows(report: &Report, queues: &[String]) -> Vec<TransferRow> {
-    let beside = |alone: &Figure, queue: &String| {
+    let loaded = |alone: &Figure, queue: &String| {
         let same = |it: &&Figure| {
             is(it, TRANSFER, word(alone, TRANSFER))
                 && is(it, COMPANY, ALL)
                 && is(it, labels::QUEUE, queue)
         };
-        let Some(beside) = figures_named(report, RATE).find(same) else { return String::new() };
-        let percent = 100.0 * beside.value.get() / alone.value.get().max(1.0);
-        format!("{} ({percent:.0} %)", bytes(beside.value.get()))
+        let Some(loaded) = figures_named(report, RATE).find(same) else { return String::new() };
+        let percent = 100.0 * loaded.value.get() / alone.value.get().max(1.0);
+        format!("{} ({percent:.0} %)", bytes(loaded.value.get()))
     };
     let row = |alone: &Figure| TransferRow {
         transfer: word(alone, TRANSFER).to_owned(),
         alone: bytes(alone.value.get()),
-        beside: queues.iter().map(|queue| beside(alone, queue)).collect(),
+        loaded: queues.iter().map(|queue| loaded(alone, queue)).collect(),
     };
     figures_named(report, RATE).filter(|it| is(it, COMPANY, ALONE)).map(row).collect()
 }
@@ -139,8 +139,8 @@ fn transfer_rows(report: &Report, queues: &[String]) -> Vec<TransferRow> {
 /// Returns a line for each transfer, and one for each queue that says what the fullest link carries.
 fn transfer_table(report: &Report) -> Vec<String> {
     let queues = queues(report);
-    let line = |transfer: &str, alone: &str, beside: &[String]| {
-        let columns: String = beside.iter().map(|beside| format!(" {beside:>22}")).collect();
+    let line = |transfer: &str, alone: &str, loaded: &[String]| {
+        let columns: String = loaded.iter().map(|loaded| format!(" {loaded:>22}")).collect();
         format!("{transfer:<12} {alone:>12}{columns}")
     };
     let rows = transfer_rows(report, &queues);
@@ -148,7 +148,7 @@ fn transfer_table(report: &Report) -> Vec<String> {
     if !rows.is_empty() {
         lines.push(line("transfer", "alone", &queues));
     }
-    lines.extend(rows.iter().map(|row| line(&row.transfer, &row.alone, &row.beside)));
+    lines.extend(rows.iter().map(|row| line(&row.transfer, &row.alone, &row.loaded)));
     let series = report.part::<TogetherSeries>().unwrap_or_default();
     let link_of = |queue: &str| {
         let run = series.runs.iter().find(|run| run.queue == queue);
@@ -176,8 +176,8 @@ fn transfers_on_page(report: &Report) -> String {
     let row = |row: &TransferRow| {
         let mut cells = cell("transfer", "", &text(&row.transfer));
         cells += &cell("alone", "n", &row.alone);
-        let beside = names.iter().zip(&row.beside);
-        cells.extend(beside.map(|(name, beside)| cell(name, "n", beside)));
+        let loaded = names.iter().zip(&row.loaded);
+        cells.extend(loaded.map(|(name, loaded)| cell(name, "n", loaded)));
         format!("<tr>{cells}</tr>\n")
     };
     let rows: String = transfer_rows(report, &queues).iter().map(row).collect();

@@ -17,7 +17,7 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/slurm/
 struct StagedTree(PathBuf);
 
 impl StagedTree {
-    /// Mounts beside `site`, and writes the script for it.
+    /// Mounts in the directory of `site`, and writes the script for it.
     fn mount(site: &ClusterDirectory) -> Self {
         let directory = site.path("tree");
         fs::create_dir(&directory).expect("a directory");

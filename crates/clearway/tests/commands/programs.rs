@@ -92,7 +92,7 @@ fn all_met(scratch: &ProgramDirectory) -> bool {
     met
 }
 
-/// Whether six pairs whose victim says four times as much beside a congestor have this slowdown and
+/// Whether six pairs whose victim says four times as much under a congestor have this slowdown and
 /// exit code.
 fn slowdown_is(figure: &str, slowdown: f64, code: i32) {
     let scratch = ProgramDirectory::new(&format!("pairs-{figure}"));
@@ -182,7 +182,7 @@ fn commands__a_failure_is_one_sentence_with_the_last_word() {
 }
 
 #[test]
-fn commands__a_run_without_end_beside_congestors_is_infinitely_slow() {
+fn commands__a_run_without_end_under_congestors_is_infinitely_slow() {
     let scratch = ProgramDirectory::new("endless");
     let [victim, congestor] = slowed(&scratch, "exec sleep 1000");
     let flags = [

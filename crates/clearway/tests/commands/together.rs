@@ -1,5 +1,5 @@
-//! `clearway run together --on lab`: the program's own commands load a lab beside an application, and
-//! leave nothing behind.
+//! `clearway run together --on lab`: the program's own commands load a lab while an application
+//! runs, and leave nothing behind.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ fn errors(output: &Output) -> String {
 }
 
 #[test]
-fn lab__commands_load_beside_the_applications_and_leave_nothing() {
+fn lab__commands_load_the_applications_and_leave_nothing() {
     let directory = place("together");
     let output = start(&directory).wait_with_output().expect("ended");
     if output.status.code() == Some(NO_PERMISSION) {

@@ -65,9 +65,9 @@ fn lines(file: &str, name: &str) -> Vec<(String, f64)> {
 fn bars__classes_take_the_tail_away_and_leave_long_puts_their_rate() {
     for file in ["shmem-640.txt", "shmem-1024.txt"] {
         let gains = lines(file, "shmem_class_gain");
-        let beside: Vec<_> = gains.iter().filter(|(it, _)| !it.starts_with("isolated")).collect();
-        assert_eq!(beside.len(), 9, "{file}: {gains:?}");
-        assert!(beside.iter().all(|(_, gain)| *gain >= 2.5), "{file}: {beside:?}");
+        let loaded: Vec<_> = gains.iter().filter(|(it, _)| !it.starts_with("isolated")).collect();
+        assert_eq!(loaded.len(), 9, "{file}: {gains:?}");
+        assert!(loaded.iter().all(|(_, gain)| *gain >= 2.5), "{file}: {loaded:?}");
         let rates = lines(file, "shmem_bulk_rate");
         let of = |classes: &str, pattern: &str| {
             let labels = |it: &str| it.starts_with(classes) && it.ends_with(pattern);
@@ -138,8 +138,8 @@ fn bars__weights_below_a_packet_are_alike() {
 
 #[test]
 fn bars__tables_at_switches_matter_where_the_port_is_the_narrow_place() {
-    let time = |queue: &str, what: &str, beside: &str| {
-        staging("staging_time_us", &format!("{queue} incast {what} {beside}"))
+    let time = |queue: &str, what: &str, noise: &str| {
+        staging("staging_time_us", &format!("{queue} incast {what} {noise}"))
     };
     let fast = "4 MiB fast hosts";
     let quiet = time("ca-only", fast, "quiet");

@@ -2,10 +2,10 @@
 //! inside their bars.
 //!
 //! # Model
-//! A run on the simulator is a function of its scenario. So its figures stand as text beside this
-//! file, and the program is run anew and compared with them. Runs of the shipped machines take
-//! minutes in a development build, which leaves them out; `cargo xtask golden` makes them in the
-//! release build. A shorter run is compared in the same way by every `cargo test`.
+//! A run on the simulator is a function of its scenario. So its figures are text next to this file,
+//! and the program is run anew and compared with them. Runs of the shipped machines take minutes in
+//! a development build, which leaves them out; `cargo xtask golden` makes them in the release
+//! build. A shorter run is compared in the same way by every `cargo test`.
 //!
 //! Whether figures are inside their bars is asked of the golden text, which costs nothing.
 //!

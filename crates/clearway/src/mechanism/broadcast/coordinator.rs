@@ -116,7 +116,7 @@ fn seconds(plan: &BroadcastPlan, cast: &CastParameters) -> f64 {
     rate.time_for(cast.length).max(APART).as_secs_f64() * f64::from(cast.objects)
 }
 
-/// Returns how many bytes of a body one message carries beside an engine's usual header.
+/// Returns how many bytes of a body one message carries with an engine's usual header.
 fn symbol(ranks: &dyn ProcessVenue) -> Bytes {
     Bytes(u64::from(ranks.processes().facts().body_max))
 }

@@ -1,5 +1,5 @@
-//! Several roots that cast at the same time, beside one: coordinates the ranks, and makes figures
-//! and a table of it.
+//! Compares several roots that cast at the same time with one root: coordinates the ranks, and
+//! makes figures and a table.
 //!
 //! # Model
 //! The ranks agree on a channel for each root's team. Then, object after object, all roots get the

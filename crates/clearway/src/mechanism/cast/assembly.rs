@@ -45,7 +45,7 @@ const READY_BYTES_MAX: u64 = 64 << 20;
 /// What a hole is made of: the smallest page of Linux, and of most file systems.
 const PAGE: usize = 4096;
 
-/// When nobody continues with what was begun beside other things: longer than a weekend.
+/// The age at which unfinished files among other files count as abandoned: longer than a weekend.
 const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How far an entry is.

@@ -1,4 +1,4 @@
-//! What sender and receivers say to each other beside the broadcast.
+//! Messages between sender and receivers in addition to the broadcast.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -197,11 +197,11 @@ pub(super) struct ReceiverOutcome {
     pub(super) removed: u64,
     /// Those that would be, where nothing is changed.
     pub(super) extras: ExtraNames,
-    /// What would change beside contents, where nothing is changed.
+    /// Changes that would be made other than of contents, where nothing is changed.
     pub(super) changes: PlannedChanges,
 }
 
-/// What a cast would change beside contents of files.
+/// The changes that a cast would make other than of contents of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PlannedChanges {
     /// Symbolic links that are not there, or lead elsewhere.

@@ -370,7 +370,7 @@ fn across_job(request: &CastRequest) -> Result<Exit> {
     }
 }
 
-/// Sends to the ranks of `site`; to its own host over a receiver beside this process.
+/// Sends to the ranks of `site`; on its own host to a receiver in another process.
 fn send_to_job(site: &CoordinatedJob, request: &CastRequest) -> Result<Exit> {
     let listener = MetricsListener::bind(request.metrics)?;
     let source = source(request)?;
@@ -385,7 +385,7 @@ fn send_to_job(site: &CoordinatedJob, request: &CastRequest) -> Result<Exit> {
     let name = |rank| {
         if each_rank { format!("{} ({rank})", site.host(rank)) } else { site.host(rank).to_owned() }
     };
-    let mut contacts = vec![remote_receivers::beside(name(ROOT), &secret)];
+    let mut contacts = vec![remote_receivers::on_this_host(name(ROOT), &secret)];
     let mut others = Vec::new();
     for ConnectedRank { rank, connection } in ranks {
         if takes_part(rank) {
@@ -404,8 +404,8 @@ fn send_to_job(site: &CoordinatedJob, request: &CastRequest) -> Result<Exit> {
     served(request, listener, options, site.interrupt().clone())
 }
 
-/// Runs the receiver that a sender started, over ssh or beside itself: the secret is the first line
-/// of standard input.
+/// Runs the receiver that a sender started, over ssh or on its own host: the secret is the first
+/// line of standard input.
 ///
 /// # Errors
 /// One sentence: nobody speaks there.

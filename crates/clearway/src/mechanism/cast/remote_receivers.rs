@@ -176,8 +176,8 @@ impl Read for SharedInput {
     }
 }
 
-/// Returns a receiver beside this process, called `name`.
-pub(super) fn beside(name: String, secret: &[u8]) -> ExpectedReceiver {
+/// Returns a receiver in a process on this host, called `name`.
+pub(super) fn on_this_host(name: String, secret: &[u8]) -> ExpectedReceiver {
     let (shown, secret) = (name.clone(), secret.to_vec());
     let connect = move || {
         let mut own = Command::new(std::env::current_exe().context("the path of this program")?);

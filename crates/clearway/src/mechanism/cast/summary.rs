@@ -85,7 +85,7 @@ struct ReceiverRow {
     /// Those that would be, where nothing was.
     #[serde(skip_serializing_if = "Option::is_none")]
     extras: Option<ExtraNames>,
-    /// What would change beside contents, where nothing was.
+    /// Changes that would be made other than of contents, where nothing was.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<PlannedChanges>,
     /// What it would be sent, where nothing was.

@@ -551,15 +551,15 @@ impl TargetDirectory {
         }
         let directory = fstat(parent)?.st_ino;
         for attempt in 0..ATTEMPTS {
-            let beside = naming.name(directory, &name, attempt);
+            let temporary = naming.name(directory, &name, attempt);
             // What this user left there; anybody else's stays in a directory that keeps users
             // apart.
-            let _ = unlinkat(parent, beside.as_os_str(), UnlinkatFlags::NoRemoveDir);
-            match symlinkat(to, parent, beside.as_os_str()) {
+            let _ = unlinkat(parent, temporary.as_os_str(), UnlinkatFlags::NoRemoveDir);
+            match symlinkat(to, parent, temporary.as_os_str()) {
                 Err(Errno::EEXIST) => {}
                 Err(error) => return Err(error.into()),
                 Ok(()) => {
-                    renameat(parent, beside.as_os_str(), parent, name.as_os_str())?;
+                    renameat(parent, temporary.as_os_str(), parent, name.as_os_str())?;
                     self.note_planted(path, attempt);
                     return Ok(());
                 }

@@ -1,4 +1,4 @@
-//! One cell of the test matrix: which victim beside which congestor, on which queue, with which
+//! One cell of the test matrix: which victim under which congestor, on which queue, with which
 //! hosts.
 
 use std::collections::BTreeSet;
@@ -33,9 +33,9 @@ pub(crate) struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    /// Creates the case of a program of the user's. Which pattern victims would have is asked by
-    /// nobody: only the load of its cell is used.
-    pub(crate) fn beside_program(
+    /// Creates the case of a program of the user's. The victim's pattern has no effect: only
+    /// the load of its cell is used.
+    pub(crate) fn for_program(
         queue: &'a str,
         congestor: CongestorKind,
         intensity: u32,

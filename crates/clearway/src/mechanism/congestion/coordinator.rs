@@ -326,7 +326,7 @@ impl<'a> CongestionCoordinator<'a, '_> {
         let draw = self.roles(&case, number)?;
         let cell = Cell { congestors, ..self.cell(case, &draw) };
         let what = format!("{case}, draw {}", number + 1);
-        let beside = match congestors {
+        let companion = match congestors {
             CongestorPresence::Loading => self.timed_command(case, &draw)?,
             CongestorPresence::Silent => None,
         };
@@ -335,7 +335,7 @@ impl<'a> CongestionCoordinator<'a, '_> {
             part: &|rank| cell.part(rank),
             what,
             traces,
-            beside: beside.as_ref().map(|it| it as _),
+            companion: companion.as_ref().map(|it| it as _),
         };
         let phase_result = self.stage.phase(&plan)?;
         let key = self.key().purpose("intervals").node(self.done as u64).node(u64::from(number));
@@ -490,7 +490,7 @@ impl<'a> CongestionCoordinator<'a, '_> {
             part: &|rank| cell.part(rank),
             what,
             traces: PhaseTraces::Kept,
-            beside: None,
+            companion: None,
         };
         let slowest = self.stage.slowest(result.case.queue, draw.phase_result.number, &plan)?;
         Ok(slowest

@@ -74,13 +74,13 @@ pub(crate) struct PhasePlan<'a> {
     pub(crate) part: &'a dyn Fn(Rank) -> PhaseRole,
     /// What it is, for a person.
     pub(crate) what: String,
-    /// What is kept of it beside the records.
+    /// What is kept of it in addition to the records.
     pub(crate) traces: PhaseTraces,
     /// What else runs in the middle of it: commands that load.
-    pub(crate) beside: Option<&'a RefCell<dyn PhaseCompanion + 'a>>,
+    pub(crate) companion: Option<&'a RefCell<dyn PhaseCompanion + 'a>>,
 }
 
-/// What a simulator keeps of a phase beside the records of its ranks.
+/// What a simulator keeps of a phase in addition to the records of its ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PhaseTraces {
     /// What ports did, and the slowest messages.
@@ -89,7 +89,7 @@ pub(crate) enum PhaseTraces {
     Dropped,
 }
 
-/// What runs during a phase of processes beside their messages.
+/// Work of the coordinator during a phase of processes.
 pub(crate) trait PhaseCompanion {
     /// Does what is due `elapsed` after the phase's beginning.
     ///
@@ -213,7 +213,7 @@ impl<'v> PhaseRunner<'v> {
     }
 
     /// Brings `program` to where a command plays the part of `ranks`: on the virtual host of each;
-    /// once, beside the coordinator, where hosts can be entered by a site's own launcher only.
+    /// once, on the coordinator's host, where hosts can be entered by a site's own launcher only.
     pub(crate) fn start_group(
         &mut self,
         part: ProgramPart,
@@ -305,8 +305,8 @@ fn phase(
         order(ranks, begin, |rank, local, overhead| plan.orders(rank, number, local, overhead))?;
     let length = begin.since(clock::now()) + plan.windows.length() + plan.windows.grid.drain;
     let all: Vec<Rank> = ranks.processes().ranks().collect();
-    let mut watch = || match plan.beside.filter(|_| clock::now() >= begin) {
-        Some(beside) => beside.borrow_mut().step(clock::now().since(begin)),
+    let mut watch = || match plan.companion.filter(|_| clock::now() >= begin) {
+        Some(companion) => companion.borrow_mut().step(clock::now().since(begin)),
         None => Ok(()),
     };
     let timeout = Duration::from_nanos(length.0) + TIMEOUT;

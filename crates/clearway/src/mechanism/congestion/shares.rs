@@ -52,7 +52,7 @@ pub(crate) fn run(
             windows: &windows,
             part: &part,
             what: format!("{queue}: all classes at once"),
-            beside: None,
+            companion: None,
         })?;
         let seen = MeasuredShares {
             test,

@@ -7,7 +7,7 @@ use crate::report::model::{ExtendedReal, Figure, labels};
 /// Times and rates of a test; labels test, bytes, phase, statistic.
 const LATENCY: &str = "gpcnet_latency";
 const BANDWIDTH: &str = "gpcnet_bandwidth";
-/// What a congestor sends; labels congestor, bytes, phase, statistic, and beside which test.
+/// What a congestor sends; labels congestor, bytes, phase, statistic, and the test that it loads.
 const CONGESTOR: &str = "gpcnet_congestor_bandwidth";
 /// How many times worse a test is under load; labels test, bytes, statistic.
 const IMPACT: &str = "gpcnet_impact";
@@ -48,26 +48,26 @@ pub(super) fn of_test(test: Test, phase: &str, summary: Option<&Summary>) -> Vec
     summary.into_iter().flat_map(statistics).map(one).collect()
 }
 
-/// Returns the figures of a congestor, alone or beside the test `beside`.
-pub(super) fn of_congestor(row: &TableRow<Congestor>, beside: Option<Test>) -> Vec<Figure> {
-    let phase = if beside.is_some() { labels::CONGESTED } else { labels::ISOLATED };
+/// Returns the figures of a congestor, alone or during the test `victim`.
+pub(super) fn of_congestor(row: &TableRow<Congestor>, victim: Option<Test>) -> Vec<Figure> {
+    let phase = if victim.is_some() { labels::CONGESTED } else { labels::ISOLATED };
     let one = |(statistic, value): (&str, f64)| {
         let figure = figure(CONGESTOR, "MiB/s", statistic, value)
             .with(labels::PHASE, phase)
             .with(labels::CONGESTOR, row.of.name())
             .with(BYTES, row.of.message().0.to_string());
-        beside.into_iter().fold(figure, |figure, test| figure.with(TEST, test.title()))
+        victim.into_iter().fold(figure, |figure, test| figure.with(TEST, test.title()))
     };
     row.summary.iter().flat_map(statistics).map(one).collect()
 }
 
-/// Returns how many times worse a test is `beside` congestors than `alone`.
+/// Returns how many times worse a test is under congestors, `loaded`, than `alone`.
 pub(super) fn of_impact(
     alone: &TableRow<Test>,
-    beside: &TableRow<Test>,
+    loaded: &TableRow<Test>,
     mended: CorrectedDefects,
 ) -> Vec<Figure> {
-    let Some((isolated, congested)) = alone.summary.as_ref().zip(beside.summary.as_ref()) else {
+    let Some((isolated, congested)) = alone.summary.as_ref().zip(loaded.summary.as_ref()) else {
         return Vec::new();
     };
     let impact = Impact::new(alone.of.unit(), isolated, congested, mended);

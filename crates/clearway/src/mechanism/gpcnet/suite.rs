@@ -164,10 +164,10 @@ impl SuiteRun {
             congested.push(self.congested_test(test, &draw)?);
         }
         if self.detail == Detail::Short && self.order.mended.has(Defect::EarlyFigures) {
-            congested.iter().for_each(|beside| self.notes.push_str(&congestor_note(beside)));
+            congested.iter().for_each(|loaded| self.notes.push_str(&congestor_note(loaded)));
         }
-        for (alone, beside) in isolated.iter().zip(&congested) {
-            self.figures.extend(figures::of_impact(alone, &beside.row, self.order.mended));
+        for (alone, loaded) in isolated.iter().zip(&congested) {
+            self.figures.extend(figures::of_impact(alone, &loaded.row, self.order.mended));
         }
         let report = LoadReport {
             ranks: self.ranks,
@@ -304,12 +304,12 @@ fn congestor_row(
     TableRow { of: congestor, summary: Summary::from_congestor(congestor, &all, mended) }
 }
 
-/// Returns what the congestors did beside a victim, in a line.
-fn congestor_note(beside: &CongestedTest) -> String {
+/// Returns what the congestors did during a victim's test, in a line.
+fn congestor_note(loaded: &CongestedTest) -> String {
     let rate = |row: &TableRow<Congestor>| match row.summary {
         Some(summary) => format!("{} {:.1}", row.of.name(), summary.avg),
         None => format!("{} none", row.of.name()),
     };
-    let rates: Vec<String> = beside.congestors.iter().map(rate).collect();
-    format!("congestors during {}, MiB/s/rank: {}\n", beside.row.of.title(), rates.join(", "))
+    let rates: Vec<String> = loaded.congestors.iter().map(rate).collect();
+    format!("congestors during {}, MiB/s/rank: {}\n", loaded.row.of.title(), rates.join(", "))
 }

@@ -1,5 +1,5 @@
-//! Small OpenSHMEM operations beside long puts on simulated machines, in one class and in classes of
-//! their own.
+//! Small OpenSHMEM operations during long puts on simulated machines, in one class and in
+//! classes of their own.
 //!
 //! # Model
 //! Every PE is the far engine (`clearway_proto::queue`) with a small program around it (`program`):

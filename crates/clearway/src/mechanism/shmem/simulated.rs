@@ -271,11 +271,11 @@ mod tests {
         let draw = PeDraw::new(64, 25, key);
         let role = |classes, pattern| draw.role(draw.victims[1], &test, classes, pattern, key);
         let alone = role(PhaseClasses::One, None);
-        let beside = role(PhaseClasses::Several, Some(ShmemPattern::Both));
+        let loaded = role(PhaseClasses::Several, Some(ShmemPattern::Both));
         let PeRole::Victim { peer, class, wanted } = alone else { panic!("{alone:?}") };
         assert_eq!((peer, class), (draw.victims[0], Class::BestEffort));
         assert_eq!(wanted.len(), 25);
-        let PeRole::Victim { peer, class, wanted: also } = beside else { panic!("{beside:?}") };
+        let PeRole::Victim { peer, class, wanted: also } = loaded else { panic!("{loaded:?}") };
         assert_eq!((peer, class, also), (draw.victims[0], Class::LowLatency, wanted));
         let idle = draw.role(draw.congestors[1], &test, PhaseClasses::One, None, key);
         assert!(matches!(idle, PeRole::Idle));

@@ -73,7 +73,7 @@ fn measured(figures: &[Figure]) -> Vec<String> {
     for impact in of(IMPACT).filter(|it| it.labels.contains_key(CONGESTOR)) {
         if lines.is_empty() {
             lines.push(
-                "latencies in us, impact: p99 under load over p99 without, bulk: rate beside \
+                "latencies in us, impact: p99 under load over p99 without, bulk: rate with \
                  victims over rate alone"
                     .to_owned(),
             );
@@ -139,7 +139,7 @@ mod tests {
     use crate::report::model::ExtendedReal;
 
     #[test]
-    fn measured__a_victim_beside_a_congestor_is_one_line_with_all_its_figures() {
+    fn measured__a_victim_under_a_congestor_is_one_line_with_all_its_figures() {
         let figure = |name: &str, value: f64, more: &[(&str, &str)]| {
             let figure = Figure::counted(name, "", ExtendedReal::finite(value), 1, "");
             let labels = [("class", "classes"), (PATTERN, "get"), (CONGESTOR, "both")];

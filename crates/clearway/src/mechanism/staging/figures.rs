@@ -25,8 +25,8 @@ pub(super) const MORE_BANDWIDTH: &str = "staging_more_bandwidth";
 pub(super) const BLOCKED: &str = "staging_blocked_ms";
 /// How many times longer than with servers it is blocked without; labels queue, test, what.
 pub(super) const BLOCKED_RATIO: &str = "staging_blocked_ratio";
-/// How many times as long as quiet an application runs beside a checkpoint; labels queue, test, what,
-/// noise.
+/// How many times as long as quiet an application runs during a checkpoint; labels queue, test,
+/// what, noise.
 pub(super) const OVERLAP: &str = "staging_overlap";
 /// What the study published of these; labels test, what.
 pub(super) const PUBLISHED: &str = "staging_published";
@@ -66,14 +66,14 @@ fn bandwidth(result: &StagingResult) -> Option<f64> {
 pub(super) fn figures(test: &StagingSection, results: &[StagingResult]) -> Vec<Figure> {
     let mut figures: Vec<Figure> = results.iter().flat_map(of_case).collect();
     let first = test.queues.first().map_or("", String::as_str);
-    let beside = || results.iter().filter(|it| it.noise == NoiseKind::Writers);
-    for result in beside().filter(|it| it.queue != first) {
+    let with_writers = || results.iter().filter(|it| it.noise == NoiseKind::Writers);
+    for result in with_writers().filter(|it| it.queue != first) {
         let is_same = |it: &&StagingResult| {
             it.queue == first
                 && it.case.test == result.case.test
                 && it.case.what == result.case.what
         };
-        let Some(one) = beside().find(is_same) else { continue };
+        let Some(one) = with_writers().find(is_same) else { continue };
         figures.push(gain(one, result));
     }
     figures.extend(results.iter().filter_map(|result| blocked_ratio(results, result)));
@@ -94,20 +94,20 @@ fn blocked_ratio(results: &[StagingResult], staged: &StagingResult) -> Option<Fi
     Some(of_storage(BLOCKED_RATIO, "", ratio, staged, source))
 }
 
-/// Returns how many times as long as quiet an application runs beside a checkpoint.
-fn overlap(results: &[StagingResult], beside: &StagingResult) -> Option<Figure> {
-    let is_beside = matches!(beside.noise, NoiseKind::Drain | NoiseKind::Mounts);
+/// Returns how many times as long as quiet an application runs during a checkpoint.
+fn overlap(results: &[StagingResult], loaded: &StagingResult) -> Option<Figure> {
+    let is_loaded = matches!(loaded.noise, NoiseKind::Drain | NoiseKind::Mounts);
     let is_twin = |it: &&StagingResult| {
         it.noise == NoiseKind::Quiet
-            && it.queue == beside.queue
-            && it.case.test == beside.case.test
-            && it.case.what == beside.case.what
+            && it.queue == loaded.queue
+            && it.case.test == loaded.case.test
+            && it.case.what == loaded.case.what
     };
-    let quiet = results.iter().filter(|_| is_beside).find(is_twin)?;
-    let ratio = beside.mean / quiet.mean.max(1.0);
+    let quiet = results.iter().filter(|_| is_loaded).find(is_twin)?;
+    let ratio = loaded.mean / quiet.mean.max(1.0);
     let source = "time of the application's iterations, over that without a checkpoint";
-    let figure = figure(OVERLAP, "", ratio, beside, source);
-    Some(figure.with(NOISE, beside.noise.name()))
+    let figure = figure(OVERLAP, "", ratio, loaded, source);
+    Some(figure.with(NOISE, loaded.noise.name()))
 }
 
 /// Returns a figure of a checkpoint, which is measured once.

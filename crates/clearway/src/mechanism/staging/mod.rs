@@ -3,15 +3,16 @@
 //!
 //! # Model
 //! Every node has two processes: one of an application, whose messages are a program (`pattern`), and
-//! one that writes to its staging node as `dd` does (`engine`). Each test runs quiet and beside the
+//! one that writes to its staging node as `dd` does (`engine`). Each test runs quiet and with the
 //! writers, on every queue; what the writers cost and what a queue gives back are figures.
 //!
 //! A checkpoint is written with the engines of mounts and of their server (`storage`): to the store, to
 //! servers with logs, and while an application runs.
 //!
 //! # Source
-//! Rajachandrasekar, Jaswani, Subramoni, Panda: QoS-aware data staging (talk of 2012): 160 nodes with
-//! QDR adapters, OSU's tests, CG of class D and AWP-ODC on 64 processes, beside `dd` with direct I/O.
+//! Rajachandrasekar, Jaswani, Subramoni, Panda: QoS-aware data staging (talk of 2012): 160 nodes
+//! with QDR adapters, OSU's tests, CG of class D and AWP-ODC on 64 processes, while `dd` writes
+//! with direct I/O.
 //!
 //! # Not here
 //! The file system: writers and servers exchange messages, and nothing is stored. A log and a store

@@ -1,4 +1,4 @@
-//! Which application runs where in each test, and beside which writers.
+//! Decides where the application and the writers of each test run.
 //!
 //! # Model
 //! Nodes are numbered as the scenario places them. The last of every `nodes / servers` nodes is a
@@ -192,7 +192,7 @@ impl CaseMaker<'_> {
                 writing: writing.to_vec(),
                 levels: None,
                 host: HostPace::Own,
-                noises: NoiseKind::BESIDE_WRITERS.to_vec(),
+                noises: NoiseKind::QUIET_AND_WRITERS.to_vec(),
                 storage: None,
             }
         })
@@ -211,7 +211,7 @@ impl CaseMaker<'_> {
             writing: two.to_vec(),
             levels: None,
             host: HostPace::Own,
-            noises: NoiseKind::BESIDE_WRITERS.to_vec(),
+            noises: NoiseKind::QUIET_AND_WRITERS.to_vec(),
             storage: None,
         }
     }
@@ -232,7 +232,7 @@ impl CaseMaker<'_> {
             writing: self.clients.to_vec(),
             levels: None,
             host: HostPace::Own,
-            noises: NoiseKind::BESIDE_WRITERS.to_vec(),
+            noises: NoiseKind::QUIET_AND_WRITERS.to_vec(),
             storage: None,
         }
     }
@@ -317,9 +317,9 @@ fn swept(spec: &FabricSpec, cases: &[StagingCase]) -> Vec<StagingCase> {
     let Some((first, least)) = low.first().copied().filter(|_| low.len() > 2) else {
         return Vec::new();
     };
-    let beside_own = low.iter().map(|(level, weight)| ([own, *level], format!("high:{weight}")));
+    let on_own_lane = low.iter().map(|(level, weight)| ([own, *level], format!("high:{weight}")));
     let in_table = low.iter().map(|(level, weight)| ([*level, first], format!("{weight}:{least}")));
-    let levels: Vec<([u8; 2], String)> = beside_own.chain(in_table).collect();
+    let levels: Vec<([u8; 2], String)> = on_own_lane.chain(in_table).collect();
     let with = |case: &StagingCase, (levels, weights): &([u8; 2], String)| {
         let kind = match case.meaning {
             IterationMeaning::Window(_) => "bandwidth",

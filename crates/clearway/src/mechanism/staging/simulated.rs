@@ -44,13 +44,13 @@ pub(super) struct StagingResult {
 }
 
 impl StagingResult {
-    /// Returns why an application ran beside a checkpoint for a part of its time only, if so.
+    /// Returns a warning where a checkpoint ended before its application.
     pub(super) fn too_short(&self) -> Option<String> {
-        let is_beside = matches!(self.noise, NoiseKind::Drain | NoiseKind::Mounts);
+        let is_loaded = matches!(self.noise, NoiseKind::Drain | NoiseKind::Mounts);
         let Self { queue, case, noise, .. } = self;
-        (is_beside && !self.outlasts).then(|| {
+        (is_loaded && !self.outlasts).then(|| {
             format!(
-                "{queue}: {} ran longer than the checkpoint ({}), so its ratio is lower than beside one that lasts; \
+                "{queue}: {} ran longer than the checkpoint ({}), so its ratio is lower than under a longer one; \
                  a larger `checkpoint` or fewer `pattern-iterations` work",
                 case.what,
                 noise.name()
@@ -76,7 +76,7 @@ pub(super) enum NoiseKind {
 }
 
 impl NoiseKind {
-    pub(super) const BESIDE_WRITERS: [Self; 2] = [Self::Quiet, Self::Writers];
+    pub(super) const QUIET_AND_WRITERS: [Self; 2] = [Self::Quiet, Self::Writers];
 
     pub(super) const fn name(self) -> &'static str {
         match self {

@@ -125,7 +125,7 @@ fn blocked(figures: &[Figure]) -> Option<String> {
     ))
 }
 
-/// Says how long applications run beside a drain on each queue: the longest of them.
+/// Says how long applications run during a drain on each queue: the longest of them.
 fn overlapped(figures: &[Figure]) -> Option<String> {
     let mut longest: Vec<(&str, f64)> = Vec::new();
     for figure in among(figures, OVERLAP).filter(|it| label(it, NOISE) == NoiseKind::Drain.name()) {
@@ -148,7 +148,7 @@ fn gained(figures: &[Figure]) -> Option<String> {
     let [queue, what] = [QUEUE, WHAT].map(|name| label(less, name));
     let time = digits(less.value);
     Some(format!(
-        "Beside writers, messages of {what} take {time} us less on {queue} than on the first queue"
+        "With writers, messages of {what} take {time} us less on {queue} than on the first queue"
     ))
 }
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn conclusion__is_of_the_middle_store_and_of_the_longest_run_beside_a_drain() {
+    fn conclusion__is_of_the_middle_store_and_of_the_longest_run_during_a_drain() {
         let figures = [
             figure(BLOCKED_RATIO, 19.0, "shared", "300 MB/s", ""),
             figure(BLOCKED_RATIO, 38.0, "shared", "150 MB/s", ""),

@@ -2,7 +2,7 @@
 //! gets it.
 //!
 //! # Model
-//! The coordinator of a job writes it beside the board of its run (`status_board`), where its user
+//! The coordinator of a job writes it next to the board of its run (`status_board`), where its user
 //! alone can read it, and removes it at the end. On another host it is asked for over ssh, as the
 //! board is.
 

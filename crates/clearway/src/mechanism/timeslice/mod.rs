@@ -8,7 +8,7 @@
 //! that throughput is divided by.
 //!
 //! Simulated, all ranks are in this process (`simulated`). In a lab or a job each is one of its own
-//! (`rank`), with a source or a sink beside its engine, and this process coordinates them
+//! (`rank`), with a source or a sink and its engine, and this process coordinates them
 //! (`coordinate`).
 
 mod achievable;

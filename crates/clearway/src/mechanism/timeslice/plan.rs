@@ -75,7 +75,7 @@ pub(crate) enum UnscheduledMessages {
     /// Messages as long as a contribution.
     #[default]
     Alone,
-    /// Beside each of them the short ones that FLESnet sends with a contribution.
+    /// The same, each with the short ones that FLESnet sends with a contribution.
     Mixed,
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct TimesliceSection {
     pub(crate) queue: String,
     /// Ranks with contributions; the other hosts build.
     pub(crate) inputs: u32,
-    /// Schedules to compare, beside `raw`.
+    /// Schedules to compare, in addition to `raw`.
     pub(crate) policies: Vec<Policy>,
     /// Bytes of one contribution.
     pub(crate) contribution: Bytes,

@@ -7,7 +7,7 @@ use crate::report::title::title_of;
 
 /// Returns both values of each figure, their ratio, and whether it is within its limit.
 pub(super) fn comparison(report: &Report) -> String {
-    let Some(first) = report.beside.first() else { return String::new() };
+    let Some(first) = report.place_comparisons.first() else { return String::new() };
     let places: Vec<&str> = first.values.iter().map(|(place, _)| place.as_str()).collect();
     let row = |it: &PlaceComparison| {
         let unit = if it.unit == "1" { String::new() } else { format!(" {}", text(&it.unit)) };
@@ -27,7 +27,7 @@ pub(super) fn comparison(report: &Report) -> String {
             cell("limit", "", &format!("{} {}\u{d7}", it.distance.word(), number(it.limit)))
         )
     };
-    let body: String = report.beside.iter().map(row).collect();
+    let body: String = report.place_comparisons.iter().map(row).collect();
     let mut columns = vec![("Figure".to_owned(), ""), ("Of".to_owned(), "")];
     columns.extend(places.iter().map(|place| (format!("On {}", text(place)), "n")));
     columns.extend([("Ratio".to_owned(), "n"), ("Limit".to_owned(), "")]);
@@ -35,5 +35,5 @@ pub(super) fn comparison(report: &Report) -> String {
         columns.iter().map(|(name, class)| (name.as_str(), *class)).collect();
     let table = table("cards", "Figures that both places have.", &head(&columns), &body);
     let about = "The same scenario at two places, and how far its figures are apart.";
-    section("beside", "Side by side", about, &table)
+    section("side-by-side", "Side by side", about, &table)
 }

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn accept_all__ranks_come_in_beside_strangers_and_in_any_order() {
+    fn accept_all__ranks_come_in_among_strangers_and_in_any_order() {
         let door = JobListener::open(SecretSource::OfListener).expect("a door");
         let address = door.address();
         let here = [Ipv4Addr::LOCALHOST];

@@ -125,7 +125,7 @@ pub(super) fn run(
         part: &part,
         what,
         traces: PhaseTraces::Kept,
-        beside: Some(&timed),
+        companion: Some(&timed),
     };
     let phase = stage.phase(&plan)?;
     let program = timed.into_inner().mpi;

@@ -404,8 +404,8 @@ mod tests {
         assert_eq!(add_trips(&mut run, &trips, BEGIN, &windows), Ok(()));
         let isolated = run.times(Application::MpiPing, |slice| windows.isolated(slice));
         assert_eq!([30, 60].into_iter().collect::<Histogram>(), isolated);
-        let beside = run.times(Application::MpiPing, |slice| windows.congested.contains(slice));
-        assert_eq!([40, 50].into_iter().collect::<Histogram>(), beside);
+        let loaded = run.times(Application::MpiPing, |slice| windows.congested.contains(slice));
+        assert_eq!([40, 50].into_iter().collect::<Histogram>(), loaded);
     }
 
     #[test]

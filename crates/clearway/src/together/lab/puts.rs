@@ -10,7 +10,7 @@ pub(super) const PROGRAM: CProgram = CProgram { name: "puts", source: include_st
 /// Its class, as SHMEM_CLASS names it: bulk, as timeslices and the cast.
 pub(super) const CLASS: &str = "low";
 
-/// Tools of the OpenSHMEM library that is installed beside this program.
+/// Tools of the OpenSHMEM library that is installed with this program.
 pub(super) struct ShmemTools {
     pub(super) oshcc: PathBuf,
     pub(super) oshrun: PathBuf,

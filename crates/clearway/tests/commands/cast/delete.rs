@@ -21,7 +21,7 @@ fn delete__what_the_source_does_not_have_goes_and_everything_else_stays() {
     ground.cast(&["tree"]).expect(0, "1 of 1 have everything");
     let outside = ground.root.join("outside");
     write(&outside.join("file"));
-    write(&ground.at(0, "beside"));
+    write(&ground.at(0, "sibling"));
     for name in ["old", "dir/old", "gone/deep/er/old", "gone/x.o", "only/cache/one", "dir/x.o"] {
         write(&ground.at(0, &format!("tree/{name}")));
     }
@@ -47,7 +47,7 @@ fn delete__what_the_source_does_not_have_goes_and_everything_else_stays() {
     assert_eq!(names(&ground.at(0, "tree/dir")), ["kept", "x.o"]);
     assert_eq!(names(&ground.at(0, "tree/gone")), ["x.o"]);
     assert_eq!(names(&ground.at(0, "tree/only/cache")), ["one"]);
-    assert!(outside.join("file").exists() && ground.at(0, "beside").exists());
+    assert!(outside.join("file").exists() && ground.at(0, "sibling").exists());
     let [sent, there] = [ground.from("tree/dir"), ground.at(0, "tree/dir")]
         .map(|path| path.metadata().expect("there"));
     assert_eq!((sent.mtime(), sent.mtime_nsec()), (there.mtime(), there.mtime_nsec()));

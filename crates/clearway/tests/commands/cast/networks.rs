@@ -106,7 +106,7 @@ fn blame__is_on_the_receiver_that_is_slow_and_its_link_is_not_flooded() {
     let Some(mut lab) = lab("cast-blame", 4) else { return };
     let mut ground = Ground::new("blame", 0);
     (1..4).for_each(|host| receive_on(&mut ground, &lab, host));
-    // A link so slow that the turns of processes on a busy machine are short beside its packets.
+    // A link so slow that turns of processes on a busy machine are short compared with its packets.
     const BYTES: usize = 3 * MIB / 2;
     for (slow, rate) in [(3, Some("100Mb/s")), (1, Some("100Mb/s")), (2, None), (3, None)] {
         lab.slow(Rank(slow), BitsPerSec::mega(8)).expect("a slow link");

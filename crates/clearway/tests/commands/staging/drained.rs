@@ -203,7 +203,7 @@ fn drain__a_store_belongs_to_one_log() {
 }
 
 #[test]
-fn drain__files_of_strangers_are_kept_beside() {
+fn drain__files_of_strangers_are_kept_under_other_names() {
     let Some(mut place) = StagingPlace::new() else { return };
     fs::write(place.path("store/file"), "a stranger's").expect("written");
     fs::write(place.path("store/other"), "another's").expect("written");

@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn casting__short_objects_stand_beside_the_bare_exchange_and_long_ones_beside_the_bound() {
+    fn casting__short_objects_stand_next_to_the_bare_exchange_and_long_ones_next_to_the_bound() {
         let page = words(&sample::casting());
         let drawing = page
             .split("aria-label=\"Time until all")

@@ -83,7 +83,7 @@ pub(crate) struct SimulatedResult {
     pub(super) links: [u64; 3],
     /// Round trips of neighbours before and during.
     pub(super) alone: Vec<Nanos>,
-    pub(super) beside: Vec<Nanos>,
+    pub(super) loaded: Vec<Nanos>,
 }
 
 impl BroadcastTestBed {
@@ -268,7 +268,7 @@ impl BroadcastTestBed {
         let (all, root) = (since(run.record(), before), since(run.root(), root_before));
         let links = run.links().iter().zip(links).map(|(now, then)| now - then).collect::<Vec<_>>();
         let links = [links[0], links[1], links[2]];
-        let beside = run.trips();
+        let loaded = run.trips();
         Ok(SimulatedResult {
             mode,
             way,
@@ -280,7 +280,7 @@ impl BroadcastTestBed {
             all,
             links,
             alone,
-            beside,
+            loaded,
         })
     }
 

@@ -72,13 +72,13 @@ fn seconds(times: &[Nanos]) -> Vec<f64> {
     seconds
 }
 
-/// Returns p99 beside over p99 alone.
+/// Returns p99 under load over p99 alone.
 fn slowdown(outcome: &SimulatedResult) -> Option<f64> {
-    if outcome.beside.len() < LEAST || outcome.alone.len() < LEAST {
+    if outcome.loaded.len() < LEAST || outcome.alone.len() < LEAST {
         return None;
     }
     let p99 = |times: &[Nanos]| quantile(&seconds(times), 0.99);
-    Some(p99(&outcome.beside)? / p99(&outcome.alone)?)
+    Some(p99(&outcome.loaded)? / p99(&outcome.alone)?)
 }
 
 /// Returns the symbols of the objects, and copies of each that the root has to send at least.
@@ -137,7 +137,7 @@ fn cast_figures(test_bed: &BroadcastTestBed, outcome: &SimulatedResult) -> Vec<F
             NEIGHBOURS,
             "",
             ExtendedReal::or_infinite(slowdown),
-            outcome.beside.len() as u64,
+            outcome.loaded.len() as u64,
             source,
         ));
     }

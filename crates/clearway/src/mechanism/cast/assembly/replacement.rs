@@ -84,7 +84,7 @@ impl Assembly {
         }
     }
 
-    /// Returns what would change beside contents.
+    /// Returns the changes other than those of contents.
     pub(super) fn changes(&mut self) -> PlannedChanges {
         let mut changes = PlannedChanges::default();
         for (entry, state) in self.entries.iter().zip(&self.states) {

@@ -23,8 +23,8 @@ pub(crate) enum FigureFlag {
 #[command(next_help_heading = "Programs of your own")]
 pub(crate) struct ProgramFlags {
     /// Run this command line alone and under load, again and again, and judge how much
-    /// slower it gets: beside Clearway's congestors in a lab or on a cluster, or, with
-    /// --congestor-cmd, beside that, by itself on this machine or with --on lab.
+    /// slower it gets. The load is Clearway's congestors in a lab or on a cluster, or
+    /// --congestor-cmd on this machine or with --on lab.
     #[arg(long, value_name = "CMD", conflicts_with_all = ["victims", "victim_class", "time", "fabric", "groups", "null_runs", "loaded_runs"])]
     pub(crate) victim_cmd: Option<String>,
     /// Load the network with this command line, started anew whenever it ends, instead of

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! ```text
-//!    victim's command     alone     beside     beside     alone   ...   one slowdown for each pair
+//!    victim's command     alone     loaded     loaded     alone   ...   one slowdown for each pair
 //!    congestors                  ramp ------ ------ pause
 //! ```
 //! Which run comes next and what the pairs say is decided in
@@ -11,7 +11,7 @@
 //!
 //! Where a stage has hosts that can be entered, a command runs once on each host of its part, as
 //! drawn, with [`PLACE_VARIABLE`] and [`ADDRESSES_VARIABLE`] in its environment. Elsewhere it runs
-//! once, beside the coordinator.
+//! once, on the coordinator's host.
 //!
 //! # Invariants
 //! I1. A run under load begins after their ramp and ends before they get the order to end.
@@ -68,7 +68,7 @@ const RAMP_SLICES: u32 = 5;
 pub(crate) enum ProgramVenue<'a, 'v> {
     /// On this machine, both of them.
     Here,
-    /// On a stage, beside whose ranks or on whose hosts they run.
+    /// On the hosts of a stage, or once while its ranks run.
     Stage(&'a mut PhaseRunner<'v>),
 }
 
@@ -82,7 +82,7 @@ struct ProgramCaseResult {
     /// Median figures alone and under load.
     medians: [Estimate; 2],
     congestor_share: Option<f64>,
-    /// All figures alone and beside, in the order of pairs.
+    /// All figures alone and under load, in the order of pairs.
     runs: [Vec<f64>; 2],
     verdict: clearway_proto::congestion::Verdict,
 }
@@ -143,7 +143,7 @@ struct ProgramTest<'a, 'g, 'v> {
     remaining: Option<RemainingTime>,
 }
 
-/// What loads beside a run.
+/// The load during a run.
 enum ConcurrentLoad<'a> {
     Command(ProgramGroup),
     Ranks(Cell<'a>),
@@ -247,7 +247,7 @@ impl ProgramTest<'_, '_, '_> {
             }
             (None, ProgramVenue::Stage(stage), Some(draw), Some(layout)) => {
                 let windows = Windows::new(self.grid(), Nanos(1), Nanos(1));
-                let case = Case::beside_program(queue, congestor, intensity, bursts);
+                let case = Case::for_program(queue, congestor, intensity, bursts);
                 ConcurrentLoad::Ranks(Cell {
                     case,
                     draw,
@@ -332,7 +332,7 @@ impl ProgramTest<'_, '_, '_> {
         }
     }
 
-    /// Does a run beside `load`; returns its figure, and what the load reached of its fair rate
+    /// Does a run under `load`; returns its figure, and what the load reached of its fair rate
     /// where it is known.
     fn run_under_load(
         &mut self,

@@ -38,11 +38,11 @@ pub(crate) fn last_number(line: &str) -> Option<f64> {
 
 /// Returns one case in a line for a person.
 pub(crate) fn sentence(found: &ProgramCaseResult, figure: Wanted) -> String {
-    let [alone, beside] = found.medians.map(|median| shown(median.value, figure));
+    let [alone, loaded] = found.medians.map(|median| shown(median.value, figure));
     let (queue, congestor, outcome) = (&found.queue, named(found.congestor), found.verdict.outcome);
     let (value, low, high) = (found.slowdown.value, found.slowdown.low, found.slowdown.high);
     format!(
-        "{queue}: program under {congestor}: {alone} -> {beside}, {value:.2} times [{low:.2}..{high:.2}]  {outcome}"
+        "{queue}: program under {congestor}: {alone} -> {loaded}, {value:.2} times [{low:.2}..{high:.2}]  {outcome}"
     )
 }
 
@@ -179,10 +179,10 @@ fn verdict(
             )
         }
         _ => {
-            let [alone, beside] = worst.medians.map(|median| shown(median.value, programs.figure));
+            let [alone, loaded] = worst.medians.map(|median| shown(median.value, programs.figure));
             let (congestor, value) = (named(worst.congestor), worst.slowdown.value);
             format!(
-                "The program goes from {alone} to {beside} under {congestor}, {value:.2} times, by {of_pairs}."
+                "The program goes from {alone} to {loaded} under {congestor}, {value:.2} times, by {of_pairs}."
             )
         }
     };

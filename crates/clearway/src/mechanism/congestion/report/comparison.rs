@@ -27,10 +27,10 @@ const SHARE_TIMES_MAX: f64 = 1.1;
 
 /// Returns the side on which a figure of `report` is worse; `None` for one that does not decide.
 pub(super) fn worsens(figure: &Figure, report: &Report) -> Option<WorseDirection> {
-    let beside_nobody = figure.label(labels::CONGESTOR) == Some(labels::NOBODY);
+    let is_alone = figure.label(labels::CONGESTOR) == Some(labels::NOBODY);
     let congested = figure.label(labels::PHASE) == Some(labels::CONGESTED);
     match figure.name.as_str() {
-        _ if beside_nobody => None,
+        _ if is_alone => None,
         names::LATENCY | names::ONEWAY_P99 if congested => Some(WorseDirection::Up),
         names::PROGRAM if congested && prints_rates(report) => Some(WorseDirection::Down),
         names::PROGRAM if congested => Some(WorseDirection::Up),
@@ -52,9 +52,9 @@ fn prints_rates(report: &Report) -> bool {
 pub(super) fn places_limit(figure: &Figure) -> Option<f64> {
     let of_p99 = figure.label(labels::QUANTILE) == Some("p99");
     let congested = figure.label(labels::PHASE) == Some(labels::CONGESTED);
-    let beside_nobody = figure.label(labels::CONGESTOR) == Some(labels::NOBODY);
+    let is_alone = figure.label(labels::CONGESTOR) == Some(labels::NOBODY);
     match figure.name.as_str() {
-        _ if beside_nobody => None,
+        _ if is_alone => None,
         names::CIF if of_p99 => Some(TIMES_MAX),
         names::LATENCY if of_p99 && congested => Some(TIMES_MAX),
         names::CLASS_SHARE => Some(SHARE_TIMES_MAX),

@@ -59,7 +59,7 @@ pub(super) fn programs(report: &Report, queues: &[String]) -> String {
     let mut unit = "";
     for row in programs::rows(report) {
         unit = row.medians[0].map_or("", Figure::shown_unit);
-        let [alone, beside] = row.medians;
+        let [alone, loaded] = row.medians;
         let times = format!(
             "<b>{}\u{d7}</b> <small>{}</small>",
             number(row.slowdown.value),
@@ -74,7 +74,7 @@ pub(super) fn programs(report: &Report, queues: &[String]) -> String {
             queue_name(row.queue, queues),
             cell("congestor", "", &text(row.congestor)),
             cell("alone", "n", &value(alone)),
-            cell("loaded", "n", &value(beside)),
+            cell("loaded", "n", &value(loaded)),
             cell("times slower", "n times", &times),
             cell("load reached", "n", &load)
         );
@@ -87,7 +87,7 @@ pub(super) fn programs(report: &Report, queues: &[String]) -> String {
         ("Queue", ""),
         ("Congestor", ""),
         (&*format!("Alone, {of}"), "n"),
-        (&*format!("Beside, {of}"), "n"),
+        (&*format!("Under load, {of}"), "n"),
         ("Slowdown [95 % CI]", "n"),
         ("Load reached", "n"),
     ];

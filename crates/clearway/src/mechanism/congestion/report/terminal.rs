@@ -92,16 +92,16 @@ pub(super) fn program_table(report: &Report) -> Vec<String> {
 fn program_row(row: &programs::ProgramRow<'_>) -> String {
     let value =
         |figure: Option<&Figure>, width| digits_in(figure.map(|figure| figure.value), width);
-    let [alone, beside] = row.medians.map(|median| value(median, 9));
+    let [alone, loaded] = row.medians.map(|median| value(median, 9));
     let (times, goodput) = (value(Some(row.slowdown), 9), value(row.goodput, 5));
     let ends = interval_in(row.slowdown.low, row.slowdown.high, 16);
-    program_line([row.queue, row.congestor, &alone, &beside, &times, &ends, &goodput])
+    program_line([row.queue, row.congestor, &alone, &loaded, &times, &ends, &goodput])
 }
 
-fn program_line([queue, congestor, alone, beside, times, ends, goodput]: [&str; 7]) -> String {
+fn program_line([queue, congestor, alone, loaded, times, ends, goodput]: [&str; 7]) -> String {
     let (queue, congestor) = (fit(queue, 9), fit(congestor, 13));
     format!(
-        "  {queue:<10}{congestor:<14}{alone:>10}{beside:>10}{times:>10}  {ends:<17}{goodput:>5}"
+        "  {queue:<10}{congestor:<14}{alone:>10}{loaded:>10}{times:>10}  {ends:<17}{goodput:>5}"
     )
     .trim_end()
     .to_owned()

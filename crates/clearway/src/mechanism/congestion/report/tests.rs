@@ -99,7 +99,7 @@ fn page__says_everything_without_scripts() {
 }
 
 #[test]
-fn page__names_each_curve_beside_a_sample_of_its_line() {
+fn page__names_each_curve_next_to_a_sample_of_its_line() {
     let page = html::render(&sample::incast_demo(), &PRESENTERS);
     let legend =
         page.split("<ul class=\"legend\">").nth(1).and_then(|rest| rest.split("</ul>").next());

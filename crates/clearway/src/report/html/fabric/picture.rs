@@ -150,7 +150,7 @@ fn switches(fabric: &ReportFabric, places: &FabricLayout) -> String {
     out
 }
 
-/// Returns the numbers at the senders of the ports that stood still longest, each beside those
+/// Returns the numbers at the senders of the ports that stood still longest, each next to those
 /// before it.
 fn marks(load: &PhaseLoad, places: &FabricLayout) -> String {
     let mut out = String::new();

@@ -243,7 +243,7 @@ pub(super) fn way(
 /// Between two levels of a way.
 const LEVEL: f64 = 92.0;
 /// Members of one level side by side: their times can be read.
-const BESIDE: usize = 8;
+const ROW_MAX: usize = 8;
 /// Letters of a member's name; a longer one is shortened.
 const NAME_MAX: usize = 24;
 
@@ -284,10 +284,10 @@ impl TreeLayout {
         // A chain is read along a line and not down a page.
         let is_chain = members > 2 && levels.iter().all(|level| level.len() <= 1);
         let rows: Vec<Vec<usize>> = match is_chain {
-            true => levels.concat().chunks(BESIDE).map(<[usize]>::to_vec).collect(),
+            true => levels.concat().chunks(ROW_MAX).map(<[usize]>::to_vec).collect(),
             false => levels
                 .iter()
-                .flat_map(|level| level.chunks(BESIDE).map(<[usize]>::to_vec))
+                .flat_map(|level| level.chunks(ROW_MAX).map(<[usize]>::to_vec))
                 .collect(),
         };
         let mut at = vec![(0.0, 0.0); members];
@@ -320,7 +320,7 @@ fn busiest(run: &CastRun) -> f64 {
     most as f64 / (run.bytes.max(1) as f64 * f64::from(run.objects.max(1)))
 }
 
-/// Returns what `runs` put on the links of `hosts`, beside unicast.
+/// Returns what `runs` put on the links of `hosts`, compared with unicast.
 pub(super) fn links(runs: &[&CastRun], hosts: usize) -> String {
     let receivers = hosts.saturating_sub(1) as f64;
     let note = |busiest: f64| format!("busiest {}", number(ExtendedReal::or_infinite(busiest)));
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn places__names_beside_each_other_have_room() {
+    fn places__names_next_to_each_other_have_room() {
         let wide = TreeLayout::new(
             9,
             &run(std::iter::once(vec![]).chain((1..9).map(|_| vec![9])).collect()),
