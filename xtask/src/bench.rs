@@ -1,24 +1,25 @@
 //! `cargo xtask bench wire`: the UDP wire next to iperf3 and plain sockets, in one run on one
-//! virtual link. `cargo xtask bench sealed`: its goodput with keys beside libfabric's providers, on
-//! the same link. `cargo xtask bench shm`: the shared-memory wire next to Open MPI's (module
+//! virtual link. `cargo xtask bench sealed`: its goodput with keys next to libfabric's providers,
+//! on the same link. `cargo xtask bench shm`: the shared-memory wire next to Open MPI's (module
 //! `shm`). `cargo xtask bench shmem`: the OpenSHMEM library next to Open MPI's (module `shmem`),
 //! with `--far` between two hosts (module `shmem_far`). `cargo xtask bench crowd`: an allreduce
 //! among more ranks than processors, next to Open MPI's (module `crowd`). `cargo xtask bench ofi`:
-//! the libfabric wire beside libfabric alone, on the same link (module `ofi`). `cargo xtask bench
+//! the libfabric wire next to libfabric alone, on the same link (module `ofi`). `cargo xtask bench
 //! start`: how long ranks take to find each other (module `start`). `cargo xtask bench reliable`:
-//! reliable messages over UDP beside TCP, with and without loss (module `reliable`). `cargo xtask
+//! reliable messages over UDP next to TCP, with and without loss (module `reliable`). `cargo xtask
 //! bench rails`: one and two rails, and one that fails and comes back (module `rails`). `cargo
 //! xtask bench faults`: minutes of them over a network that does its worst (module `faults`).
 //! `cargo xtask bench peers`: broadcasts next to Open MPI, MPICH, udpcast and UFTP (module
 //! `peers`). `cargo xtask bench timeslice`: what timeslice building costs next to bare writes
-//! (module `timeslice`). `cargo xtask bench put`: unscheduled writes and puts beside MPI_Put
-//! (module `put`). `cargo xtask bench fabric`: the simulated fabric beside other simulators (module
-//! `fabric`). `cargo xtask bench staging`: a mounted log next to a file system that does nothing
-//! (module `staging`). `cargo xtask bench scavenger`: the class scavenger alone, beside TCP, and
-//! beside itself (module `scavenger`). `cargo xtask bench budget`: what hosts that join and leave
-//! send together of a class with a budget (module `budget`). `cargo xtask bench checkpoint`: the
-//! latency of an MPI program beside checkpoints (module `checkpoint`). `cargo xtask bench
-//! sustained`: a long write through a mount beside the parts of its way (module `sustained`).
+//! (module `timeslice`). `cargo xtask bench put`: unscheduled writes and puts next to MPI_Put
+//! (module `put`). `cargo xtask bench fabric`: the simulated fabric next to other simulators
+//! (module `fabric`). `cargo xtask bench staging`: a mounted log next to a file system that does
+//! nothing (module `staging`). `cargo xtask bench scavenger`: the class scavenger alone, against
+//! TCP, and against itself (module `scavenger`). `cargo xtask bench budget`: what hosts that join
+//! and leave send together of a class with a budget (module `budget`). `cargo xtask bench
+//! checkpoint`: the latency of an MPI program during checkpoints (module `checkpoint`). `cargo
+//! xtask bench sustained`: a long write through a mount next to the parts of its way (module
+//! `sustained`).
 //!
 //! # Model
 //! Two network namespaces joined by a veth pair, with or without root. Each round runs every
@@ -384,8 +385,8 @@ fn ratios(figures: &Figures) -> Vec<(&'static str, f64)> {
         ("bytes per CPU-second, writes of 64 KiB, ofi wire / libfabric alone", pair(1, sender)),
         ("bytes per CPU-second, writes of 1 MiB, ofi wire / libfabric alone", pair(2, sender)),
         (
-            "p99 half round trip, flood at the port / flood next to it",
-            slow("victim, flood", "victim, flood beside"),
+            "p99 half round trip, flood at the port / at another port",
+            slow("victim, flood", contestant::FLOOD_ELSEWHERE),
         ),
         (
             "p99 half round trip, flood at the port / no flood",

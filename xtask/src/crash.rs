@@ -168,8 +168,8 @@ pub(crate) fn run_disk(arguments: &[String]) -> Result<ExitCode> {
 mod tests {
     use super::*;
 
-    /// Returns the programs that were built beside this test; `None`, and says why, where a trial cannot
-    /// run.
+    /// Returns the programs that were built with this test; `None`, and says why, where a trial
+    /// cannot run.
     fn programs() -> Option<CrashPrograms> {
         if let Err(why) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
             eprintln!("skipped: /dev/fuse cannot be opened: {why}");

@@ -1,9 +1,9 @@
 //! `cargo xtask suites`: test suites and programs of other people on a mounted log.
 //!
 //! # Model
-//! A log is made and mounted beside the build. Each suite that is installed runs in a directory of the
-//! mount. Where a suite says what a file system lacks, it runs on a tmpfs too, and the mount may lack
-//! nothing more.
+//! A log is made and mounted next to the build. Each suite that is installed runs in a directory of
+//! the mount. Where a suite says what a file system lacks, it runs on a tmpfs too, and the mount
+//! may lack nothing more.
 //!
 //! # Not here
 //! What survives a crash: [`super::crash`], and the tests of `clearway mount`.

@@ -1,5 +1,5 @@
-//! `cargo xtask bench checkpoint`: the latency of an unmodified MPI program beside checkpoints that `dd`
-//! writes through mounts of a staging server, with and without classes.
+//! `cargo xtask bench checkpoint`: the latency of an unmodified MPI program during checkpoints that
+//! `dd` writes through mounts of a staging server, with and without classes.
 //!
 //! # Model
 //! ```text
@@ -8,9 +8,10 @@
 //!   h2  `dd oflag=direct` into `clearway mount`
 //!   h3  the same
 //! ```
-//! All writes and half of each ping cross the link to h0. Each case has a lab of its own: the program
-//! runs beside the idle server, then beside `dd`. Rounds take the cases in turns. Ranks wait for messages
-//! without sleeping, each on a processor; staging shares these and has the lowest priority.
+//! All writes and half of each ping cross the link to h0. Each case has a lab of its own: the
+//! program runs while the server is idle, then while `dd` writes. Rounds take the cases in turns.
+//! Ranks wait for messages without sleeping, each on a processor; staging shares these, with the
+//! lowest priority.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -71,7 +72,7 @@ const CASES: [CheckpointCase; 3] = [
 /// What a round says of a case.
 struct CheckpointFigures {
     quiet_us: f64,
-    beside_us: f64,
+    loaded_us: f64,
     /// The utilization of the link to h0, from 0 to 1.
     of_link: f64,
 }
@@ -103,7 +104,7 @@ pub(super) fn run(arguments: &[String]) -> Result<ExitCode> {
     }
     let _ = fs::remove_dir_all(&directory);
     println!("load {} after; median (least to greatest)\n", load());
-    println!("  p99 beside / quiet                quiet, us   of the link   aim");
+    println!("  p99 loaded / quiet                quiet, us   of the link   aim");
     for (case, figures) in CASES.iter().zip(&figures) {
         let column = |of: fn(&CheckpointFigures) -> f64| {
             spread(&figures.iter().map(of).collect::<Vec<_>>()).unwrap_or((
@@ -112,7 +113,7 @@ pub(super) fn run(arguments: &[String]) -> Result<ExitCode> {
                 f64::NAN,
             ))
         };
-        let (ratio, least, greatest) = column(|it| it.beside_us / it.quiet_us);
+        let (ratio, least, greatest) = column(|it| it.loaded_us / it.quiet_us);
         let (quiet, _, _) = column(|it| it.quiet_us);
         let (of_link, _, _) = column(|it| it.of_link);
         println!(
@@ -173,11 +174,11 @@ fn measure(
     let writers = Writers::start(&lab, &staging.mounts)?;
     thread::sleep(SETTLE);
     let before = (received(&lab)?, Instant::now());
-    let beside_us = p99(&lab, &agent, ping)?;
+    let loaded_us = p99(&lab, &agent, ping)?;
     let bytes = received(&lab)? - before.0;
     let of_link = bytes * 8.0 / (RATE_BITS * before.1.elapsed().as_secs_f64());
     drop(writers);
-    Ok(CheckpointFigures { quiet_us, beside_us, of_link })
+    Ok(CheckpointFigures { quiet_us, loaded_us, of_link })
 }
 
 /// Runs the MPI program on h0 and h1; returns the p99 of its round trips in us.

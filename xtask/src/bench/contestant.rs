@@ -44,7 +44,7 @@ const PORT: u16 = 7_000;
 pub(super) struct Contestant {
     /// Its name in tables.
     pub(super) name: &'static str,
-    /// Whose program it needs beside this project's.
+    /// The project whose program it needs in addition to this project's.
     pub(super) peer: Peer,
     /// Runs it once.
     pub(super) run: fn(&Link, &Programs) -> Result<RunFigures>,
@@ -104,6 +104,8 @@ pub(super) fn compile_peer() -> Option<PathBuf> {
 pub(super) const TCP: &[&str] = &["libfabric tcp", "libfabric tcp, polling"];
 /// libfabric's reliability over UDP.
 pub(super) const RXD: &[&str] = &["libfabric rxd"];
+/// A wire on a host that gets a flood at another port.
+pub(super) const FLOOD_ELSEWHERE: &str = "victim, flood at other port";
 
 /// The wire with keys, and what it is measured by.
 pub(super) const SEALED: &[Contestant] = &[
@@ -174,7 +176,7 @@ pub(super) const CONTESTS: &[Contestant] = &[
     },
     // What a flood costs a host of two processors anyway, whomever it is sent to.
     Contestant {
-        name: "victim, flood beside",
+        name: FLOOD_ELSEWHERE,
         peer: Peer::None,
         run: |link, programs| flooded(link, &programs.wire, Some(PORT + 2)),
     },

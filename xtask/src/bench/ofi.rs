@@ -2,7 +2,7 @@
 //! virtual hosts.
 //!
 //! # Model
-//! Messages of 64 bytes in turns, next to a bare loop of `fi_send` and `fi_cq_read` and beside
+//! Messages of 64 bytes in turns, next to a bare loop of `fi_send` and `fi_cq_read` and next to
 //! libfabric's own `fi_pingpong`, which tells a mean only; one-sided writes of 64 KiB and 1 MiB, 16
 //! under way at a time, next to a bare loop of `fi_write`. All ends poll.
 //!

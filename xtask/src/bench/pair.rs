@@ -14,7 +14,7 @@ const DEADLINE_S: &str = "120";
 /// The ports of sender and receiver.
 const PORTS: [u16; 2] = [7_000, 7_001];
 
-/// Programs that a bench of this kind needs beside our own.
+/// Returns whether a program is missing that a bench of this kind needs; says which.
 pub(super) fn lacks_programs(bench: &str) -> bool {
     let is_missing = |program: &&str| Command::new(program).arg("--version").output().is_err();
     let missing = ["nft", "ip", "timeout"].into_iter().find(is_missing);

@@ -65,7 +65,8 @@ const MESSAGES: [(usize, &str, u64, u32); 6] = [
 const FILE: (&str, u64) = ("256 MiB", 256 << 20);
 /// Thousandths of what comes in that are lost while a file is carried.
 const LOSSES: [u32; 3] = [0, 1, 10];
-/// Algorithms of Open MPI's `tuned` component, with the bytes of a segment, beside its own choice.
+/// Algorithms of Open MPI's `tuned` component, with the bytes of a segment; its own choice is run
+/// too.
 const ALGORITHMS: [(&str, &str, &str); 5] = [
     ("Open MPI, pipeline 32 KiB", "3", "32768"),
     ("Open MPI, binomial", "6", "0"),

@@ -7,7 +7,7 @@
 
 static const double WARM_S = 0.3, MEASURED_S = 1.5;
 enum { IN_FLIGHT = 2 };
-static const int BESIDE[] = {16, 64, 64};
+static const int SHORT[] = {16, 64, 64};
 
 int main(int argc, char **argv) {
     int rank, ranks, mixed = argc > 2 && atoi(argv[2]);
@@ -32,8 +32,8 @@ int main(int argc, char **argv) {
                 long at = each * rank;
                 MPI_Put(from, bytes, MPI_BYTE, to, at, bytes, MPI_BYTE, window);
                 at += bytes;
-                for (int i = 0; mixed && i < 3; at += BESIDE[i++])
-                    MPI_Put(from, BESIDE[i], MPI_BYTE, to, at, BESIDE[i], MPI_BYTE, window);
+                for (int i = 0; mixed && i < 3; at += SHORT[i++])
+                    MPI_Put(from, SHORT[i], MPI_BYTE, to, at, SHORT[i], MPI_BYTE, window);
             }
         MPI_Win_flush_all(window);
         if (now >= begin + WARM_S) counted += IN_FLIGHT * each * (ranks - senders);

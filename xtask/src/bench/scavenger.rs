@@ -1,5 +1,5 @@
-//! `cargo xtask bench scavenger`: what reliable messages of class scavenger use of a link alone, beside
-//! TCP with CUBIC, and side by side.
+//! `cargo xtask bench scavenger`: what reliable messages of class scavenger use of a link alone,
+//! against TCP with CUBIC, and against each other.
 //!
 //! # Model
 //! Two hosts of a lab with a link of 200 Mb/s and a FIFO queue; every packet is one frame. Flows go from

@@ -1,4 +1,4 @@
-//! `cargo xtask bench shmem --far`: the OpenSHMEM library between two hosts beside other
+//! `cargo xtask bench shmem --far`: the OpenSHMEM library between two hosts next to other
 //! libraries, the same program linked to each, in one run.
 //!
 //! # Model
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn options__know_a_peer_beside_those_of_all_benches() {
+    fn options__know_a_peer_and_those_of_all_benches() {
         let words = ["--far", "--rounds", "2", "--peer", "/opt/shmem"].map(str::to_owned);
         let (options, peer) = options(&words).expect("options");
         assert_eq!((options.rounds, peer), (2, Some(PathBuf::from("/opt/shmem"))));

@@ -1,4 +1,4 @@
-//! `cargo xtask bench staging`: a mounted log next to a file system that does nothing, and beside
+//! `cargo xtask bench staging`: a mounted log next to a file system that does nothing, and next to
 //! the disk of the log, in the same run.
 //!
 //! # Model
@@ -93,7 +93,7 @@ pub(super) fn run(options: &BenchArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a round in a directory of its own beside the build, which is on a disk.
+/// Runs a round in a directory of its own next to the build, which is on a disk.
 fn measure(program: &Path, round: usize, figures: &mut StagingFigures) -> Result<()> {
     let above = program.parent().context("a program lies in a directory")?;
     let place = above.join(format!("staging-bench-{}-{round}", std::process::id()));

@@ -59,7 +59,7 @@ pub(super) fn run(arguments: &[String]) -> Result<ExitCode> {
     let writer = build("clearway-fs", "sustained_bench")?;
     let messages = build("clearway-wires", "reliable_bench")?;
     let program = program.map_or_else(build_program, Ok)?;
-    // Beside the build, which is on a disk.
+    // Next to the build, which is on a disk.
     let above = writer.parent().context("a program lies in a directory")?;
     let place = above.join(format!("sustained-bench-{}", std::process::id()));
     fs::create_dir_all(&place)?;

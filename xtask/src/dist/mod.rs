@@ -1,8 +1,8 @@
 //! `cargo xtask dist`: writes the files of a release into one directory.
 //!
 //! # Model
-//! The installed tree is packed twice: as an archive for any prefix, and as a Debian package. Beside
-//! them stand the recipe for Spack and the file for containers of `packaging/` with the version
+//! The installed tree is packed twice: as an archive for any prefix, and as a Debian package. With
+//! them come the recipe for Spack and the file for containers of `packaging/` with the version
 //! filled in, the notes of the release from the changelog, and the sums of all.
 //!
 //! # Invariants
@@ -93,7 +93,7 @@ fn without_paths(profile: &str) -> Result<Vec<String>> {
     ])
 }
 
-/// A name beside `out` that no listing shows.
+/// Returns a hidden name next to `out`.
 fn sibling(out: &Path, end: &str) -> PathBuf {
     let name = out.file_name().unwrap_or_default().to_string_lossy();
     out.with_file_name(format!(".{name}{end}"))

@@ -268,9 +268,9 @@ impl Trial {
             }
             Mishap::SwapFiles => {
                 for (number, bytes) in coming.iter().enumerate() {
-                    let beside = self.root.join("beside");
-                    fs::write(&beside, bytes)?;
-                    fs::rename(&beside, self.source(number))?;
+                    let new = self.root.join("new");
+                    fs::write(&new, bytes)?;
+                    fs::rename(&new, self.source(number))?;
                 }
             }
             Mishap::WriteFiles => {
