@@ -1,5 +1,5 @@
--- Staging of jobs through Slurm's plug-in burst_buffer/lua: put this file beside slurm.conf, adapt the
--- values below, and set BurstBufferType=burst_buffer/lua.
+-- Staging of jobs through Slurm's plug-in burst_buffer/lua: put this file next to slurm.conf, adapt
+-- the values below, and set BurstBufferType=burst_buffer/lua.
 --
 --   #BB_LUA stage_in source=/home/me/input destination=me/run7/input
 --   #BB_LUA stage_out source=me/run7/out destination=me/results/run7 class=bulk deadline=30m
