@@ -4,12 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Instant;
 
-use super::directory::{self, ClusterDirectory, DEADLINE};
+use super::directory::{self, ClusterDirectory};
 use super::launcher::program;
 use super::slurm::SlurmCluster;
 use super::staging::can_stage;
+use crate::waiting::comes;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/slurm/burst_buffer.lua");
 
@@ -74,11 +74,10 @@ impl StagedCluster<'_> {
     }
 
     fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
-        let until = Instant::now() + DEADLINE;
-        while !is_so() {
+        if !comes(is_so) {
             let shown = directory::text(&self.run("scontrol", &["show", "job"]));
             let log = fs::read_to_string(self.site.path("ctl.log")).unwrap_or_default();
-            assert!(Instant::now() < until, "not so: {what}: {shown}{log}");
+            panic!("not so: {what}: {shown}{log}");
         }
     }
 }

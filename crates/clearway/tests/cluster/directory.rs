@@ -4,14 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use nix::unistd::Pid;
 
 use crate::processes::{self, FoundProcess};
+use crate::waiting::wait_until;
 
-/// The longest that anything here may take on a busy machine.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
 /// Two phases of the shortest windows that can be judged.
 pub(crate) const SHORT: &str = "short.toml";
 /// The same with windows that are still open when the run is ended.
@@ -73,12 +71,8 @@ impl ClusterDirectory {
     /// Waits until the last of three builders has written something, and for the process that a
     /// launcher started as `rank`.
     pub(crate) fn wait_for_building(&self, rank: u32) -> Pid {
-        let until = std::time::Instant::now() + DEADLINE;
-        while fs::metadata(self.path("ts_2.tsa.unfinished")).map_or(0, |file| file.len()) < 100_000
-        {
-            assert!(std::time::Instant::now() < until, "nothing is built");
-            std::thread::yield_now();
-        }
+        let built = || fs::metadata(self.path("ts_2.tsa.unfinished")).map_or(0, |file| file.len());
+        wait_until("the last builder writes", || built() >= 100_000);
         self.wait_for_one(" timeslice ", rank)
     }
 
@@ -102,18 +96,12 @@ impl ClusterDirectory {
 
     fn wait(&self, count: usize, is_one: impl Fn(&FoundProcess) -> bool) -> Vec<Pid> {
         let look = || self.processes().into_iter().filter(&is_one).collect();
-        let found =
-            processes::wait_until("the ranks start", DEADLINE, look, |found| found.len() == count);
+        let found = processes::wait_until("the ranks start", look, |found| found.len() == count);
         found.into_iter().map(|process| process.pid).collect()
     }
 
     pub(crate) fn expect_nothing_left(&self) {
-        processes::wait_until(
-            "nothing is left",
-            DEADLINE,
-            || self.processes(),
-            <[FoundProcess]>::is_empty,
-        );
+        processes::wait_until("nothing is left", || self.processes(), <[FoundProcess]>::is_empty);
     }
 }
 

@@ -9,6 +9,8 @@ mod launcher;
 mod processes;
 mod slurm;
 mod staging;
+#[path = "../commands/waiting.rs"]
+mod waiting;
 
 use std::fs;
 

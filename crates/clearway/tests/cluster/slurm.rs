@@ -11,13 +11,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use clearway_lab::{Lab, LabSpec, Topology, permission};
 use clearway_proto::base::{BitsPerSec, Rank};
 
-use super::directory::{ClusterDirectory, DEADLINE};
+use super::directory::ClusterDirectory;
 use super::launcher::{ClusterLauncher, program};
+use crate::waiting::comes;
 
 /// One at a time: ranks that measure, and ranks that are missed when they are silent, need the
 /// processors.
@@ -169,8 +169,7 @@ impl SlurmCluster {
     }
 
     fn wait_for_nodes(&self, sinfo: &Path, directory: &Path) {
-        let until = Instant::now() + DEADLINE;
-        loop {
+        let are_idle = || {
             let mut command = Command::new(sinfo);
             command
                 .args(["-h", "-o", "%T %D"])
@@ -178,13 +177,9 @@ impl SlurmCluster {
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped());
             let output = self.spawn(command).wait_with_output().expect("an end");
-            if String::from_utf8_lossy(&output.stdout).trim() == "idle 2" {
-                return;
-            }
-            assert!(Instant::now() < until, "no nodes: {}", said(directory));
-            // Each question is a process: not too many of them while the daemons start.
-            std::thread::sleep(Duration::from_millis(100));
-        }
+            String::from_utf8_lossy(&output.stdout).trim() == "idle 2"
+        };
+        assert!(comes(are_idle), "no nodes: {}", said(directory));
     }
 }
 

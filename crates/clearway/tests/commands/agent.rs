@@ -23,6 +23,7 @@ use rustix::net::{
 
 use crate::scraped::{Scraped, address};
 use crate::virtual_hosts::{clearway, text};
+use crate::waiting::wait_until;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
 /// What the agent of the test allows.
@@ -175,9 +176,7 @@ impl RunningAgent {
 
     /// Scrapes until a figure has reached a value.
     fn reaches(&self, name: &str, least: f64) {
-        while self.scrape().get(name) < least {
-            thread::yield_now();
-        }
+        wait_until(name, || self.scrape().get(name) >= least);
     }
 
     fn end(&mut self) -> Option<i32> {
@@ -217,9 +216,8 @@ fn agent__peers_answer_each_other_and_strangers_get_no_more_than_they_send() {
     assert_eq!(answer, Ok(ProbePacket::Answer { nonce: 99 }), "nothing else was answered");
     agent.reaches("agent_refusals_total{kind=\"malformed\"}", 5.0);
     agent.reaches("agent_refusals_total{kind=\"unsolicited\"}", 1.0);
-    while !agent.scrape().has("agent_round_trip_seconds{quantile=\"0.99\"}") {
-        thread::yield_now();
-    }
+    let quantile = "agent_round_trip_seconds{quantile=\"0.99\"}";
+    wait_until(quantile, || agent.scrape().has(quantile));
     let scraped = agent.scrape();
     scraped.is_documented("agent_");
     scraped.is_accepted();

@@ -1,6 +1,7 @@
 //! Archives on disk: what is made is right, what is damaged is found, and what is cut off is read
 //! up to there.
 
+use crate::waiting::wait_until;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -274,11 +275,9 @@ fn make__an_archive_for_each_channel_has_the_microslices_of_the_timeslices() {
     );
 }
 
-/// The size of `file` once it has grown beyond `bytes`.
-fn grown(file: &Path, bytes: u64) {
-    while fs::metadata(file).map_or(0, |meta| meta.len()) < bytes {
-        std::thread::yield_now();
-    }
+/// Waits until `file` has at least `bytes` bytes.
+fn wait_for_bytes(file: &Path, bytes: u64) {
+    wait_until("the file grows", || fs::metadata(file).is_ok_and(|meta| meta.len() >= bytes));
 }
 
 #[test]
@@ -305,7 +304,7 @@ fn make__a_killed_writer_leaves_a_readable_archive_that_is_in_nobodys_way() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        grown(&place.0.join(format!("{file}.unfinished")), 100_000);
+        wait_for_bytes(&place.0.join(format!("{file}.unfinished")), 100_000);
         child.kill().unwrap();
         child.wait().unwrap();
         let page = place.page(&format!("check {file}.unfinished"), 3);

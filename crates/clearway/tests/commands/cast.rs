@@ -11,6 +11,7 @@ mod served;
 mod strangers;
 mod users;
 
+use crate::waiting::wait_until;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -19,8 +20,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest that anything here may take on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(120);
 /// Slow enough that something can happen in the middle of a few MiB.
 const SLOW: &str = "100Mb/s";
 const MIB: usize = 1 << 20;
@@ -113,11 +112,9 @@ impl Ground {
     /// A slow cast of `name`, once its first bytes are on the disk of receiver 0.
     fn begin(&self, name: &str) -> Child {
         let cast = self.command(&[name, "--rate", SLOW]).spawn().expect("the program");
-        let until = Instant::now() + DEADLINE;
-        while !unfinished(&self.receivers[0].directory).is_some_and(|file| has_begun(&file)) {
-            assert!(Instant::now() < until, "nothing comes");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("the first bytes come", || {
+            unfinished(&self.receivers[0].directory).is_some_and(|file| has_begun(&file))
+        });
         cast
     }
 

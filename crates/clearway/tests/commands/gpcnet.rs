@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
+use crate::waiting::comes;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -15,8 +15,6 @@ const LAUNCHER: &str = "mpiexec.hydra";
 const NO_PERMISSION: i32 = 5;
 /// The exit status of a run that was interrupted.
 const INTERRUPTED: i32 = 130;
-/// How long processes may take to go on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// The shortest tests that have figures.
 const SHORT: [&str; 6] = ["--rings", "1", "--measurements", "1", "--limit", "200ms"];
 
@@ -231,12 +229,11 @@ fn cluster__a_rank_that_is_killed_is_named_and_nothing_is_left() {
         "{}",
         said(&output)
     );
-    let deadline = Instant::now() + TIMEOUT;
-    while !all.is_empty() {
-        assert!(Instant::now() < deadline, "left behind: {all:?}");
+    let are_gone = comes(|| {
         all.retain(|(pid, line)| command_line(*pid) == *line);
-        std::thread::yield_now();
-    }
+        all.is_empty()
+    });
+    assert!(are_gone, "left behind: {all:?}");
     fs::remove_dir_all(&directory).expect("removed");
 }
 

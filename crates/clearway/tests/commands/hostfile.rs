@@ -10,15 +10,13 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::processes::{self, FoundProcess};
+use crate::waiting::wait_until;
 
-/// The longest that anything here may take on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(60);
 /// Five ranks: two victims and the congestors' target and senders.
 const HOSTS: &str = "127.0.0.1 slots=5\n";
 /// One that ends, and one that does not before somebody ends it.
@@ -74,11 +72,7 @@ impl SshTestBed {
         let mut server = Command::new("/usr/sbin/sshd");
         server.args(["-D", "-e", "-f"]).arg(test_bed.path("config")).stderr(log);
         test_bed.server = Some(server.spawn().expect("a server"));
-        let until = Instant::now() + DEADLINE;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < until, "the server does not listen");
-            std::thread::yield_now();
-        }
+        wait_until("the server listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         test_bed
             .wrap(&format!("-p{port} -i{user} -F/dev/null -oStrictHostKeyChecking=no -oUserKnownHostsFile=/dev/null"));
         fs::copy(env!("CARGO_BIN_EXE_clearway"), test_bed.path("clearway"))
@@ -145,8 +139,7 @@ impl SshTestBed {
     /// Waits until five of the ranks' processes have `word` in their command lines.
     fn ranks(&self, word: &str) -> Vec<Pid> {
         let ranks = || self.ranks_of(word).collect();
-        let found =
-            processes::wait_until("five ranks start", DEADLINE, ranks, |found| found.len() == 5);
+        let found = processes::wait_until("five ranks start", ranks, |found| found.len() == 5);
         found.into_iter().map(|it| it.pid).collect()
     }
 
@@ -177,12 +170,7 @@ impl SshTestBed {
     }
 
     fn expect_nothing_left(&self) {
-        processes::wait_until(
-            "nothing is left",
-            DEADLINE,
-            || self.processes(),
-            <[FoundProcess]>::is_empty,
-        );
+        processes::wait_until("nothing is left", || self.processes(), <[FoundProcess]>::is_empty);
     }
 }
 
@@ -288,7 +276,16 @@ fn hostfile__the_rate_of_links_that_do_not_tell_it_is_measured() {
         .to_owned();
     command = Command::new(env!("CARGO_BIN_EXE_clearway"));
     command
-        .args(["bench", "--time", "1200ms", "--hostfile"])
+        .args([
+            "bench",
+            "--victims",
+            "ping",
+            "--congestors",
+            "incast",
+            "--time",
+            "1200ms",
+            "--hostfile",
+        ])
         .arg(test_bed.path("hosts"))
         .env("PATH", path);
     command
@@ -299,6 +296,7 @@ fn hostfile__the_rate_of_links_that_do_not_tell_it_is_measured() {
         .arg(test_bed.path("out"));
     let output = command.output().expect("an end");
     let said = errors(&output);
+    assert!(test_bed.path("out/report.json").exists(), "{said}");
     let measured = said.lines().find(|line| line.starts_with("host links: "));
     if measured.is_none() {
         // Then the machine's interfaces said it.
@@ -359,21 +357,23 @@ fn hostfile__timeslices_go_on_without_a_host_that_dies_and_are_watched_from_anot
         .spawn()
         .expect("the program");
     // From another host the one that coordinates is asked to show it.
-    let until = Instant::now() + DEADLINE;
-    let mut watcher = loop {
+    let mut watcher = None;
+    wait_until("the job is shown", || {
         let mut command = program();
         command
             .args(["watch", &format!("{job}@127.0.0.2"), "--remote-program"])
             .arg(test_bed.path("clearway"));
-        let mut watcher = command.spawn().expect("the program");
+        let mut started = command.spawn().expect("the program");
         let mut first = [0; 5];
-        if watcher.stdout.as_mut().expect("piped").read_exact(&mut first).is_ok() {
-            assert_eq!(&first, b"token");
-            break watcher;
+        if started.stdout.as_mut().expect("piped").read_exact(&mut first).is_err() {
+            started.wait().expect("an end");
+            return false;
         }
-        watcher.wait().expect("an end");
-        assert!(Instant::now() < until, "it is never shown");
-    };
+        assert_eq!(&first, b"token");
+        watcher = Some(started);
+        true
+    });
+    let mut watcher = watcher.expect("started");
     let all = test_bed.of_host("127.0.0.2");
     assert_eq!(all.len(), 2);
     all.into_iter().for_each(|pid| kill(pid, Signal::SIGKILL).expect("killed"));

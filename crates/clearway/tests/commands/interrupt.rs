@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use crate::waiting::wait_until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -30,9 +31,7 @@ fn interrupt__ends_a_large_simulation_with_its_own_status() {
     let out = std::env::temp_dir().join(format!("clearway-interrupt-{}", std::process::id()));
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let mut run = large_run(&out);
-        while !catches(&run, signal) {
-            std::thread::yield_now();
-        }
+        wait_until("it handles the signal", || catches(&run, signal));
         kill(Pid::from_raw(run.id() as i32), signal).unwrap();
         // One that does not listen goes on for many minutes, and ends with another status.
         assert_eq!(run.wait().unwrap().code(), Some(130), "{signal}");
@@ -58,7 +57,7 @@ fn interrupt__of_a_run_of_many_cells_keeps_those_that_are_complete() {
             "--victims",
             victims,
             "--draws",
-            "40",
+            "10",
         ])
         .args(["--congestors", "none,incast,put-incast,alltoall,permutation,burst,gpcnet"])
         .current_dir(&home)

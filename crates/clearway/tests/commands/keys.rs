@@ -8,7 +8,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 use clearway_lab::{Lab, LabSpec, Topology, permission};
 use clearway_proto::base::{BitsPerSec, Rank};
@@ -18,9 +17,6 @@ use crate::processes::{self, FoundProcess};
 
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";
-/// The longest that processes may take to go on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
 /// Starts a rank: three on one machine, the others on another. What rank 3 starts is another
 /// program than itself.
 const MACHINE: &str = r#"#!/bin/sh
@@ -109,7 +105,7 @@ impl KeysTestBed {
             process.pid != Pid::this() && process.line.contains(&directory)
         };
         let left = || processes::all().filter(is_left).collect();
-        processes::wait_until("nothing is left", TIMEOUT, left, <[FoundProcess]>::is_empty);
+        processes::wait_until("nothing is left", left, <[FoundProcess]>::is_empty);
     }
 }
 

@@ -35,4 +35,5 @@ mod timeslice_slices;
 mod timeslice_topology;
 mod together;
 mod virtual_hosts;
+mod waiting;
 mod wires;

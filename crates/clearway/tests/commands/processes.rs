@@ -1,9 +1,10 @@
 //! The processes of this machine, by which tests find those of their runs.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
+
+use crate::waiting::comes;
 
 /// One that was there when it was looked for.
 #[derive(Clone, Debug)]
@@ -26,20 +27,17 @@ pub(crate) fn all() -> impl Iterator<Item = FoundProcess> {
     })
 }
 
-/// Looks with `look` until what it finds `is_so`, which is `what` and comes within `timeout`.
+/// Looks with `look` until what it finds `is_so`, which is `what`.
 pub(crate) fn wait_until(
     what: &str,
-    timeout: Duration,
     look: impl Fn() -> Vec<FoundProcess>,
     is_so: impl Fn(&[FoundProcess]) -> bool,
 ) -> Vec<FoundProcess> {
-    let until = Instant::now() + timeout;
-    loop {
-        let found = look();
-        if is_so(&found) {
-            return found;
-        }
-        assert!(Instant::now() < until, "not so: {what}: {found:?}");
-        std::thread::yield_now();
-    }
+    let mut found = Vec::new();
+    let came = comes(|| {
+        found = look();
+        is_so(&found)
+    });
+    assert!(came, "not so: {what}: {found:?}");
+    found
 }

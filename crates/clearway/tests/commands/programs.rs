@@ -5,15 +5,12 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::processes::{self, FoundProcess};
-
-/// The longest that anything here may take on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(60);
+use crate::waiting::wait_until;
 
 /// A directory of this test alone, gone at the end. Commands name it, so that their processes can
 /// be found.
@@ -53,7 +50,7 @@ impl ProgramDirectory {
     }
 
     fn wait_until(&self, what: &str, is_so: impl Fn(&[FoundProcess]) -> bool) -> Vec<FoundProcess> {
-        processes::wait_until(what, DEADLINE, || self.processes(), is_so)
+        processes::wait_until(what, || self.processes(), is_so)
     }
 
     fn expect_nothing_left(&self) {
@@ -291,13 +288,11 @@ fn commands__a_nice_command_ends_at_the_priority_of_its_guard() {
         .expect("a guard");
     let mut orders = guard.stdin.take().expect("a pipe");
     orders.write_all(b"go\n").expect("an order");
-    let until = Instant::now() + DEADLINE;
     let mut begun = String::new();
-    while !begun.ends_with('\n') {
-        assert!(Instant::now() < until, "the command does not begin");
-        std::thread::yield_now();
+    wait_until("the command begins", || {
         begun = fs::read_to_string(scratch.path("begun")).unwrap_or_default();
-    }
+        begun.ends_with('\n')
+    });
     orders.write_all(b"stop\n").expect("an order");
     drop(orders);
     let answer = guard.wait_with_output().expect("ended").stdout;

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
+use crate::waiting::wait_until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -258,12 +258,10 @@ impl Drop for Simulated {
 #[test]
 fn verify__a_real_opensm_sets_what_is_emitted_at_adapters_and_switches() {
     let Some(network) = Simulated::start() else { return };
-    let until = Instant::now() + Duration::from_secs(60);
     // The simulator answers when it has read the network.
-    while !text(&network.run("smpquery", &["-D", "nodeinfo", "0"])).contains("NumPorts") {
-        assert!(Instant::now() < until, "ibsim does not answer");
-        std::thread::yield_now();
-    }
+    wait_until("ibsim answers", || {
+        text(&network.run("smpquery", &["-D", "nodeinfo", "0"])).contains("NumPorts")
+    });
     let policy = text(&qos(&["emit", "--for", "policy"]));
     let one_level = policy.replace(" : 3 # bulk", " : 0 # bulk");
     let emitted = text(&qos(&["emit", "--for", "opensm"]));
@@ -294,10 +292,7 @@ fn verify__a_real_opensm_sets_what_is_emitted_at_adapters_and_switches() {
         sweeps += 1;
         let log = network.place.0.join("osm.log");
         let ups = || fs::read_to_string(&log).unwrap_or_default().matches("SUBNET UP").count();
-        while ups() < sweeps {
-            assert!(Instant::now() < until, "OpenSM does not come up");
-            std::thread::yield_now();
-        }
+        wait_until("OpenSM comes up", || ups() >= sweeps);
         let net = text(&network.run("ibnetdiscover", &[]));
         network.place.write("net.txt", &net);
         let words_of_verify =

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::waiting::wait_until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -141,9 +142,7 @@ impl StagingPlace {
             .expect("a lock that is free");
         // A command that another thread starts meanwhile has this file until it begins.
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::Unlock).expect("unlocked");
-        while rustix::fs::statvfs(self.path("mnt")).is_ok() {
-            std::thread::yield_now();
-        }
+        wait_until("the mount is gone", || rustix::fs::statvfs(self.path("mnt")).is_err());
     }
 }
 
@@ -337,9 +336,9 @@ fn umount__a_copy_of_the_mount_in_another_namespace_is_named() {
     };
     let number = other.id().to_string();
     let name = || fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
-    while name() != "sleep\n" && matches!(other.try_wait(), Ok(None)) {
-        std::thread::yield_now();
-    }
+    wait_until("the other namespace", || {
+        name() == "sleep\n" || !matches!(other.try_wait(), Ok(None))
+    });
     if matches!(other.try_wait(), Ok(Some(_))) {
         eprintln!("skipped: another namespace needs a privilege");
         return place.umount();

@@ -79,20 +79,18 @@ fn timeslice__every_schedule_carries_data_and_the_figures_repeat() {
 }
 
 #[test]
-fn timeslice__the_table_has_a_row_for_each_schedule_and_fits_a_terminal() {
+fn timeslice__the_table_has_a_row_for_each_schedule() {
     let table = page(SMALL);
     for policy in ["raw", "best-effort", "offset", "dfs", "token"] {
         let rows = table.lines().filter(|line| line.split(' ').next() == Some(policy));
         assert_eq!(rows.count(), 1, "{policy}\n{table}");
     }
-    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
 }
 
 #[test]
 fn timeslice__without_a_builder_that_dies_the_others_go_on() {
     let line = format!("{SMALL} --kill 5@100us --heartbeat 50us")
         .replace("--measured 300us", "--measured 2ms");
-    assert!(page(&line).lines().all(|line| line.chars().count() <= 80));
     let figures = figures_in(&page(&format!("{line} --json")));
     for policy in ["best-effort", "offset", "dfs", "token"] {
         let [first, last, back] = ["detection_ms", "redistribution_ms", "recovery_rotations"]

@@ -4,18 +4,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::processes;
 use crate::timeslice_ranks::{directory, text};
+use crate::waiting::{comes, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
 const LAUNCHER: &str = "mpiexec.hydra";
-/// The longest that anything here may take on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(60);
 /// By this variable tests find the processes of their jobs.
 const MARK: &str = "CLEARWAY_JOINED_JOB";
 
@@ -64,12 +62,12 @@ impl TestJob {
     }
 
     fn wait_until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let until = Instant::now() + DEADLINE;
-        while !is_so(self) {
-            assert!(Instant::now() < until, "not so: {what}: {}", self.said());
-            assert!(self.run.try_wait().expect("a state").is_none(), "{what}: {}", self.said());
-            std::thread::yield_now();
-        }
+        let came = comes(|| {
+            let is_over = self.run.try_wait().expect("a state").is_some();
+            assert!(!is_over || is_so(self), "{what}: {}", self.said());
+            is_so(self)
+        });
+        assert!(came, "not so: {what}: {}", self.said());
     }
 
     /// Kills the process that is `rank`.
@@ -106,24 +104,26 @@ impl TestJob {
     /// Joins as `rank` in `place`, again while its death is not known.
     fn replace(&self, place: &str, rank: u32) -> Child {
         let words = format!("{} --rank {rank}", self.name);
-        let until = Instant::now() + DEADLINE;
-        loop {
+        let mut here = None;
+        wait_until("the death is known", || {
             let mut joins =
                 self.command(place, &words, &self.directory).spawn().expect("a process");
             let mut said = joins.stderr.take().expect("a pipe");
-            let mut first = Vec::new();
-            let mut byte = [0];
+            let (mut first, mut byte) = (Vec::new(), [0]);
             while std::io::Read::read(&mut said, &mut byte).expect("heard") > 0 && byte != *b"\n" {
                 first.push(byte[0]);
             }
             let first = String::from_utf8_lossy(&first).into_owned();
             if first.contains(&format!("rank {rank} of run `{}` is here", self.name)) {
                 joins.stderr = Some(said);
-                return joins;
+                here = Some(joins);
+            } else {
+                assert!(!joins.wait().expect("an end").success());
+                assert!(first.contains("is alive"), "{first}");
             }
-            assert!(!joins.wait().expect("an end").success());
-            assert!(first.contains("is alive") && Instant::now() < until, "{first}");
-        }
+            here.is_some()
+        });
+        here.expect("started")
     }
 
     /// Waits for the end, at which each of `timeslices` was built once, and `ranks` were replaced.
@@ -230,13 +230,13 @@ fn join__a_builder_that_cannot_write_its_archive_ends_with_a_sentence_and_the_ru
     job.kill(4);
     // A file of this name is never overwritten.
     fs::write(job.directory.join("ts_2.tsa"), "another run's").expect("a file");
-    let said = loop {
+    let mut said = String::new();
+    wait_until("the death is known", || {
         let output = job.join(&format!("{} --rank 4", job.name));
-        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
-        if !text(&output).contains("is alive") {
-            break text(&output);
-        }
-    };
+        said = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        !said.contains("is alive")
+    });
     let lines: Vec<_> = said.lines().collect();
     assert!(lines[0].contains("rank 4 of run `") && lines.len() == 2, "{said}");
     assert!(lines[1].contains("rank 4 cannot take part: ts_2.tsa"), "{said}");
@@ -256,9 +256,10 @@ fn join__a_rank_that_shared_memory_is_not_replaced_and_the_run_goes_on_without()
     let Some(job) = TestJob::start("ts-joined-shm", "", "--timeslices 12000") else { return };
     job.kill(4);
     let mut output = job.join(&job.name);
-    while text(&output).contains("has died") {
+    wait_until("the death is known", || {
         output = job.join(&job.name);
-    }
+        !text(&output).contains("has died")
+    });
     let said = text(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use nix::sys::signal::Signal;
 
 use crate::scraped::{Scraped, address};
+use crate::waiting::wait_until;
 
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";
@@ -270,12 +271,12 @@ fn consume__a_consumer_that_dies_loses_nothing() {
     let socket = directory.join("here_0");
     // The first comes in, hears of a timeslice and goes without an answer. A name is there before
     // anybody listens behind it.
-    let mut first = loop {
-        match std::os::unix::net::UnixStream::connect(&socket) {
-            Ok(first) => break first,
-            Err(_) => std::thread::yield_now(),
-        }
-    };
+    let mut first = None;
+    wait_until("somebody listens", || {
+        first = std::os::unix::net::UnixStream::connect(&socket).ok();
+        first.is_some()
+    });
+    let mut first = first.expect("connected");
     let mut said = [0; 6];
     std::io::Read::read_exact(&mut first, &mut said).expect("a timeslice");
     assert_eq!(&said, b"/proc/");
@@ -380,13 +381,14 @@ fn build__that_is_interrupted_or_killed_leaves_nothing_in_the_way_of_its_repeat(
             .stderr(Stdio::piped());
         let mut run = command.spawn().expect("the program");
         let written = directory.join("ts_0.tsa.unfinished");
-        while fs::metadata(&written).map_or(0, |file| file.len()) < 50_000
-            && run.try_wait().expect("a state").is_none()
-        {
-            std::thread::yield_now();
+        wait_until("it builds", || {
+            fs::metadata(&written).is_ok_and(|file| file.len() >= 50_000)
+                || run.try_wait().expect("a state").is_some()
+        });
+        if run.try_wait().expect("a state").is_none() {
+            nix::sys::signal::kill(nix::unistd::Pid::from_raw(run.id() as i32), signal)
+                .expect("a signal");
         }
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(run.id() as i32), signal)
-            .expect("a signal");
         let output = run.wait_with_output().expect("an end");
         let said = text(&output);
         if output.status.code() == Some(5) {
@@ -472,14 +474,14 @@ fn build__an_input_that_is_killed_is_missed_in_what_it_had_not_sent() {
 #[test]
 fn build__a_builder_that_retires_and_joins_again_keeps_one_archive_in_which_everything_counts() {
     let directory = directory("ts-retired-builder");
-    let line = "--inputs 2 --builders 3 --timeslices 60000 --retire 3@20ms,4@40ms --join 3@60ms --contribution 4KiB";
+    let line = "--inputs 2 --builders 3 --timeslices 30000 --retire 3@20ms,4@40ms --join 3@60ms --contribution 4KiB";
     let words = format!("{line} --sink ts_%b.tsa --ring 256KiB --heartbeat 200ms --json");
     let Some(output) = build(&directory, "5", &words) else { return };
     assert!(output.status.success(), "{}", text(&output));
     let reported: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(
         [&reported["timeslices"], &reported["lost"], &reported["duplicated"]],
-        [60_000, 0, 0],
+        [30_000, 0, 0],
         "{reported}"
     );
     assert_eq!((&reported["incomplete"], &reported["faults"]), (&0.into(), &0.into()));
@@ -492,7 +494,7 @@ fn build__a_builder_that_retires_and_joins_again_keeps_one_archive_in_which_ever
     let output = clearway(&directory, "msa check ts_0.tsa ts_1.tsa ts_2.tsa --json");
     let files: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect("JSON");
     let items = files.iter().map(|file| file["contents"]["items"].as_u64().expect("a count"));
-    assert_eq!(items.sum::<u64>(), 60_000);
+    assert_eq!(items.sum::<u64>(), 30_000);
     fs::remove_dir_all(directory).expect("to remove it");
 }
 
@@ -500,7 +502,7 @@ fn build__a_builder_that_retires_and_joins_again_keeps_one_archive_in_which_ever
 fn build__an_input_that_retires_is_not_missed_and_joins_where_the_others_are() {
     let directory = directory("ts-retired-input");
     for item in 0..3 {
-        let line = format!("msa make run_{item}.msa --channel {item} --items 120000 --mean 500B");
+        let line = format!("msa make run_{item}.msa --channel {item} --items 60000 --mean 500B");
         assert!(clearway(&directory, &line).status.success());
     }
     let line = "--inputs 3 --builders 2 --source run_%i.msa --timeslice-size 2 --overlap 1 --retire 1@20ms --join 1@60ms";
@@ -511,7 +513,7 @@ fn build__an_input_that_retires_is_not_missed_and_joins_where_the_others_are() {
         let reported: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         assert_eq!(
             [&reported["timeslices"], &reported["lost"], &reported["duplicated"]],
-            [60_000, 0, 0],
+            [30_000, 0, 0],
             "{policy}: {reported}"
         );
         assert_eq!(
@@ -522,7 +524,7 @@ fn build__an_input_that_retires_is_not_missed_and_joins_where_the_others_are() {
         assert!(reported["out"][0]["back_seconds"].is_number(), "{policy}: {reported}");
         // What the others gave is all there, and of it what it gave while it took part.
         let microslices = reported["microslices"].as_u64().expect("a count");
-        assert!((240_000..360_000).contains(&microslices), "{policy}: {reported}");
+        assert!((120_000..180_000).contains(&microslices), "{policy}: {reported}");
     }
     fs::remove_dir_all(directory).expect("to remove it");
 }
@@ -636,15 +638,19 @@ fn gone_after_ms(line: &str) -> u64 {
 #[test]
 fn compare__every_schedule_in_a_lab_goes_on_with_ranks_that_retire_and_join_again() {
     let directory = directory("ts-retired-lab");
-    let line = "timeslice compare --on lab --inputs 3 --builders 3 --policy token,dfs,best-effort --warm-up 200ms --measured 3s";
-    for wire in ["ofi", "udp"] {
+    let line = "timeslice compare --on lab --inputs 3 --builders 3 --warm-up 200ms --measured 3s";
+    for (wire, policies) in [("udp", "token,dfs,best-effort"), ("ofi", "token")] {
+        let count = policies.split(',').count();
         let goings = "--retire 1@100ms,4@200ms --join 1@1200ms,4@1500ms --heartbeat 200ms";
-        let output = clearway(&directory, &format!("{line} {goings} --wire {wire} --json"));
+        let output = clearway(
+            &directory,
+            &format!("{line} --policy {policies} {goings} --wire {wire} --json"),
+        );
         let said = text(&output);
         if output.status.code() == Some(5) || said.contains("libfabric") && !output.status.success()
         {
-            eprintln!("skipped: {said}");
-            return;
+            eprintln!("skipped: {wire}: {said}");
+            continue;
         }
         assert!(output.status.success(), "{wire}: {said}");
         let printed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -652,13 +658,13 @@ fn compare__every_schedule_in_a_lab_goes_on_with_ranks_that_retire_and_join_agai
         for name in ["timeslices_lost", "timeslices_duplicated"] {
             let found = figures.iter().filter(|figure| figure["name"] == name);
             let values: Vec<_> = found.map(|figure| figure["value"].as_f64()).collect();
-            assert_eq!(values, [Some(0.0); 3], "{wire} {name}");
+            assert_eq!(values, vec![Some(0.0); count], "{wire} {name}");
         }
         let gone: Vec<&str> =
             said.lines().filter(|line| line.contains(" retired under ")).collect();
         // On a busy machine the run can be over before a rank has done what was dealt to it.
         let is_back = |line: &&str| line.contains("; back after") || gone_after_ms(line) > 2_900;
-        assert!(gone.len() == 6 && gone.iter().all(is_back), "{said}");
+        assert!(gone.len() == 2 * count && gone.iter().all(is_back), "{said}");
     }
     fs::remove_dir_all(directory).expect("to remove it");
 }
@@ -677,10 +683,13 @@ fn watch__shows_a_run_in_a_lab_and_ends_with_it() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut run = command.spawn().expect("the program");
-    let mut watched = clearway(&directory, &format!("timeslice watch {job}"));
-    while !watched.status.success() && run.try_wait().expect("a state").is_none() {
-        watched = clearway(&directory, &format!("timeslice watch {job}"));
-    }
+    let mut watched = None;
+    wait_until("the run is there", || {
+        let output = clearway(&directory, &format!("timeslice watch {job}"));
+        let is_over = run.try_wait().expect("a state").is_some();
+        watched.insert(output).status.success() || is_over
+    });
+    let watched = watched.expect("an output");
     let output = run.wait_with_output().expect("an end");
     let said = text(&output);
     if output.status.code() == Some(5) {

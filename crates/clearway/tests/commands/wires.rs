@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -13,8 +12,6 @@ use crate::processes::{self, FoundProcess};
 
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";
-/// The longest that processes may take to come and go on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// Five ranks: two victims and the congestors' target and senders, sharing hosts with them.
 const RANKS: &str = "5";
 /// Two phases of the shortest windows that can be judged.
@@ -77,7 +74,6 @@ fn parent(pid: Pid) -> Option<Pid> {
 fn expect_nothing_left(directory: &Path) {
     processes::wait_until(
         "nothing is left",
-        TIMEOUT,
         || processes_of(directory),
         <[FoundProcess]>::is_empty,
     );
@@ -247,8 +243,7 @@ fn a_rank_is_killed(wire: &str) {
             .filter(|it| it.line.contains("rank --with-parent"))
             .collect()
     };
-    let followers =
-        processes::wait_until("the ranks start", TIMEOUT, followers, |found| found.len() == 4);
+    let followers = processes::wait_until("the ranks start", followers, |found| found.len() == 4);
     nix::sys::signal::kill(followers[3].pid, nix::sys::signal::Signal::SIGKILL).expect("killed");
     let output = run.wait_with_output().expect("an end");
     let said = text(&output);

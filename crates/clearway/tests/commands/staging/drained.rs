@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use clearway_proto::base::RandomKey;
 use nix::sys::signal::{Signal, kill};
@@ -15,9 +15,8 @@ use nix::sys::stat::{Mode, SFlag, mknod};
 use nix::unistd::Pid;
 
 use super::{PROGRAM, StagingPlace, error_of, stage, staged};
+use crate::waiting::comes;
 
-/// The longest that anything here may take on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(120);
 /// Names in the root of a store that are not of the tree.
 const OWN: [&str; 2] = [".clearway-objects", ".clearway-log"];
 
@@ -78,18 +77,6 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, Found> {
         }
     }
     all
-}
-
-/// Returns whether what `look` waits for has come.
-pub(super) fn comes(mut look: impl FnMut() -> bool) -> bool {
-    let until = Instant::now() + DEADLINE;
-    while Instant::now() < until {
-        if look() {
-            return true;
-        }
-        std::thread::yield_now();
-    }
-    false
 }
 
 pub(super) fn status(place: &StagingPlace) -> serde_json::Value {

@@ -8,8 +8,9 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::drained::{assert_same, comes, count, explicit, status};
+use super::drained::{assert_same, count, explicit, status};
 use super::{PROGRAM, StagingPlace, staged};
+use crate::waiting::comes;
 
 /// Files of a set that is published.
 const FILES: u8 = 8;

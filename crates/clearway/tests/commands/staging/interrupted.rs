@@ -7,9 +7,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::drained::{comes, status};
+use super::drained::status;
 use super::job::JobPlace;
 use super::{PROGRAM, StagingPlace, stage};
+use crate::waiting::comes;
 
 /// A drain that takes hours for what a program here writes.
 const SLOW: [&str; 2] = ["--drain-rate", "1Mb/s"];

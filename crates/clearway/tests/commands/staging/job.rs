@@ -5,7 +5,6 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,8 +12,6 @@ use nix::unistd::Pid;
 use super::{PROGRAM, StagingPlace, error_of};
 use crate::processes::{self, FoundProcess};
 
-/// The longest that anything here may take on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// A program that says which process it is, and waits.
 const WAITING: &str = "echo $$; sleep 1000 & wait";
 
@@ -78,12 +75,7 @@ impl JobPlace {
     }
 
     pub(super) fn expect_nothing_left(&self) {
-        processes::wait_until(
-            "nothing runs",
-            TIMEOUT,
-            || self.processes(""),
-            |found| found.is_empty(),
-        );
+        processes::wait_until("nothing runs", || self.processes(""), |found| found.is_empty());
         let root = self.0.path("").display().to_string();
         let mounts = fs::read_to_string("/proc/self/mounts").expect("read");
         assert!(!mounts.contains(&root), "{mounts}");

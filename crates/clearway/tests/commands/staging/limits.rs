@@ -11,9 +11,9 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::drained::comes;
 use super::{StagingPlace, error_of, stage, staged};
 use crate::cast::Ground;
+use crate::waiting::comes;
 
 /// A file system of its own, until it is dropped.
 struct OwnFileSystem(PathBuf);

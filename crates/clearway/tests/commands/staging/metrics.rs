@@ -3,13 +3,10 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::time::{Duration, Instant};
 
 use super::{StagingPlace, error_of, staged};
 use crate::scraped::{Scraped, address};
-
-/// The longest that anything here may take on a busy machine.
-const DEADLINE: Duration = Duration::from_secs(60);
+use crate::waiting::comes;
 
 /// Mounts with metrics; returns where they are, or says why not.
 fn mounted(place: &mut StagingPlace) -> Option<String> {
@@ -80,15 +77,15 @@ fn agree(scraped: &Scraped, status: &serde_json::Value) -> bool {
 
 /// Scrapes until all figures agree with the status: a text is given again for some time.
 fn agreed(place: &StagingPlace, address: &str) -> Scraped {
-    let until = Instant::now() + DEADLINE;
-    loop {
+    let mut last = None;
+    let do_agree = comes(|| {
         let scraped = Scraped::from_address(address).expect("it is there");
-        let status = status(place);
-        if agree(&scraped, &status) {
-            return scraped;
-        }
-        assert!(Instant::now() < until, "{status}");
-    }
+        let (scraped, status) = last.insert((scraped, status(place)));
+        agree(scraped, status)
+    });
+    let (scraped, status) = last.expect("scraped");
+    assert!(do_agree, "{status}");
+    scraped
 }
 
 #[test]

@@ -10,10 +10,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use super::served::ServedPlace;
 use super::{PROGRAM, error_of, staged};
+use crate::waiting::wait_until;
 
 /// The user who mounts: nobody.
 const USER: u32 = 65534;
@@ -61,12 +61,10 @@ impl Munged {
             return None;
         };
         let mut started = Self { directory, daemon };
-        let until = Instant::now() + Duration::from_secs(30);
-        while UnixStream::connect(started.socket()).is_err() {
-            let has_ended = started.daemon.try_wait().expect("a child").is_some();
-            assert!(!has_ended && Instant::now() < until, "munged does not come up");
-            std::thread::yield_now();
-        }
+        wait_until("munged comes up", || {
+            assert!(started.daemon.try_wait().expect("a child").is_none(), "munged has ended");
+            UnixStream::connect(started.socket()).is_ok()
+        });
         Some(started)
     }
 

@@ -8,9 +8,10 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 
-use super::drained::{assert_same, comes, count};
+use super::drained::{assert_same, count};
 use super::served::ServedPlace;
 use super::{PROGRAM, StagingPlace, error_of, staged};
+use crate::waiting::comes;
 
 const CHECKPOINTS: &str = include_str!("checkpoints.py");
 const SQLITE_WRITER: &str = include_str!("sqlite_writer.py");

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::channel;
 
-use super::drained::{comes, status};
+use super::drained::status;
 use super::{PROGRAM, StagingPlace, error_of, staged};
 use crate::scraped::{Scraped, address};
 use crate::virtual_hosts::VirtualHosts;
+use crate::waiting::comes;
 
 /// A server with its log and store, and mount points.
 pub(super) struct ServedPlace {
