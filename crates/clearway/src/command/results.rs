@@ -147,11 +147,12 @@ fn try_making(directory: &Path) -> Result<()> {
 
 /// Makes `directory` and tries whether files can be made in it.
 fn try_writing(directory: &Path) -> Result<()> {
+    // Another run that tries a directory next to this one may remove their common parent again: then
+    // the parent exists when it is made, or is not there when the directory is made.
     let is_gone = |error: &anyhow::Error| {
-        let source = error.downcast_ref::<std::io::Error>();
-        source.is_some_and(|source| source.kind() == ErrorKind::NotFound)
+        let source = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        source.is_some_and(|kind| [ErrorKind::NotFound, ErrorKind::AlreadyExists].contains(&kind))
     };
-    // Another run that tries a directory next to this one may remove their common parent again.
     let again = (1..ATTEMPTS).find_map(|_| match try_once(directory) {
         Err(error) if is_gone(&error) => None,
         tried => Some(tried),
