@@ -50,7 +50,7 @@ use crate::report::numerals::wrap;
 use crate::run::exit::{Exit, exit_of, refuses_permission};
 use crate::run::rank_process;
 use crate::run::set_verbosity;
-pub(crate) use crate::run::{json_text, print};
+pub(crate) use crate::run::{for_output, json_text, print};
 
 pub(crate) use arguments::{
     Arguments, BenchFlags, Command, JobArguments, LabCommand, MsaCommand, Output, SimCommand,

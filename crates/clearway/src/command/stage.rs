@@ -23,15 +23,14 @@ use serde::Serialize;
 
 use super::mount_lookup::find_mount;
 use super::warm::{WarmFlags, warm};
-use super::{counted, json_text, print};
+use super::{counted, for_output, json_text, print};
 use crate::mechanism::staging::job::{self, HeldProgramFlags, NodeMountFlags, StageJobFlags};
 use crate::mechanism::staging::log_flags::MECHANISM;
 use crate::mechanism::staging::service::{ServeFlags, serve};
 use crate::policy::PolicyFlags;
 use crate::report::FigureFormat;
 use crate::report::model::{ExtendedReal, Figure, labels};
-use crate::report::numerals::{fold, size};
-use crate::report::terminal::WIDTH;
+use crate::report::numerals::size;
 use crate::run::exit::{Exit, wrong_usage};
 use crate::run::notice;
 use crate::scenario::Time;
@@ -286,7 +285,7 @@ fn status(path: &Path, format: FigureFormat) -> Result<()> {
     })?;
     let text = match found.as_slice() {
         [] => bail!("the mount did not report its status"),
-        [status] => format.text(&figures(status), status, || page(status))?,
+        [status] => format.text(&figures(status), status, || for_output(&page(status)))?,
         several => {
             let of_server = |status: &MountStatus| {
                 let server = status.server.clone().unwrap_or_default();
@@ -294,7 +293,7 @@ fn status(path: &Path, format: FigureFormat) -> Result<()> {
                 figures(status).into_iter().map(labelled).collect::<Vec<_>>()
             };
             let all: Vec<Figure> = several.iter().flat_map(of_server).collect();
-            let pages = || several.iter().map(page).collect::<Vec<_>>().join("\n");
+            let pages = || for_output(&several.iter().map(page).collect::<Vec<_>>().join("\n"));
             format.text(&all, &ServersStatus { servers: several.to_vec() }, pages)?
         }
     };
@@ -409,7 +408,7 @@ fn page(status: &MountStatus) -> String {
     if let Some(why) = &status.stopped {
         lines.push(format!("stopped  {}", escaped(why)));
     }
-    fold(&lines.join("\n"), WIDTH)
+    lines.join("\n") + "\n"
 }
 
 /// Returns what a server lets its mounts write, for a person.
@@ -583,6 +582,8 @@ mod tests {
     //! What an operator sees.
 
     use super::*;
+    use crate::report::numerals::fold;
+    use crate::report::terminal::WIDTH;
 
     #[test]
     fn page__fits_into_80_columns_with_figures_of_a_busy_mount() {
@@ -617,10 +618,8 @@ mod tests {
             snapshot_failed: Some("the file is not there any more".to_owned()),
             ..MountStatus::default()
         };
-        let page = page(&status);
-        for line in page.lines() {
-            assert!(line.chars().count() <= 80, "{line}");
-        }
+        let page = fold(&page(&status), WIDTH);
+        assert!(page.lines().all(|line| line.chars().count() <= WIDTH), "{page}");
         let drain =
             "drain    steps fail and are tried again, 1234567 differences, 1 step under way\n";
         assert!(page.contains(drain), "{page}");

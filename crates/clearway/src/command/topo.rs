@@ -15,9 +15,7 @@ use clearway_sim::spec::import::{SourceText, import};
 use clearway_sim::spec::presets;
 use rustix::fs::OFlags;
 
-use super::{TopoCommand, print};
-use crate::report::numerals::fold;
-use crate::report::terminal::WIDTH;
+use super::{TopoCommand, for_output, print};
 use crate::run::exit::Exit;
 use crate::run::notice;
 use crate::scenario::nearest;
@@ -30,10 +28,10 @@ pub(super) const CONF_MAX: Bytes = Bytes(4 << 20);
 /// Does what `command` says.
 pub(crate) fn command(command: TopoCommand) -> Result<Exit> {
     let page = match command {
-        TopoCommand::List => fold(&list()?, WIDTH),
+        TopoCommand::List => for_output(&list()?),
         TopoCommand::Explain { fabric, policy, hosts } => {
             let options = FileOptions { policy: policy.as_deref(), hosts };
-            fold(&explain(&FabricFile::open(&fabric, options)?)?, WIDTH)
+            for_output(&explain(&FabricFile::open(&fabric, options)?)?)
         }
         TopoCommand::Check { fabric } => check(&fabric)?,
         TopoCommand::Print { fabric } => match presets::shipped(&fabric) {

@@ -48,7 +48,7 @@ use crate::report::present::Presenter;
 use crate::scenario::{Scenario, SectionKind};
 
 pub(crate) use complete::CompletedParts;
-pub(crate) use print::{json_text, print};
+pub(crate) use print::{for_output, json_text, print};
 pub(crate) use remaining::{
     RemainingTime, Verbosity, detail, erase_line, notice, reached, say, set_verbosity,
 };

@@ -1,11 +1,13 @@
 //! What a command prints: figures as JSON, and standard output, whose reader may have seen enough.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
 use super::erase_line;
+use crate::report::numerals::fold;
+use crate::report::terminal::WIDTH;
 
 /// Writes `value` as lines of JSON.
 ///
@@ -13,6 +15,12 @@ use super::erase_line;
 /// JSON cannot hold it: a key of a map is no text.
 pub(crate) fn json_text(value: &(impl Serialize + ?Sized)) -> Result<String> {
     Ok(serde_json::to_string_pretty(value).context("a result that JSON cannot hold")? + "\n")
+}
+
+/// Returns `page` for standard output: on a terminal folded to [`WIDTH`] characters, elsewhere
+/// unchanged, because programs search it line by line.
+pub(crate) fn for_output(page: &str) -> String {
+    if io::stdout().is_terminal() { fold(page, WIDTH) } else { page.to_owned() }
 }
 
 /// Prints `text`. A reader that closed its end has seen enough.

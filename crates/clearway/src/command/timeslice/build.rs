@@ -9,8 +9,8 @@ use super::network::{NetworkFlags, TIME_MAX};
 use super::schedule::ScheduleFlags;
 use super::values::{plan_values, task_values};
 use crate::command::flagged::FlaggedRun;
-use crate::command::print;
 use crate::command::results::{ReportDestination, ReportFlags};
+use crate::command::{for_output, print};
 use crate::mechanism::timeslice::{
     TimesliceMetrics, TimeslicePlan, TimesliceTask, build, page, run_summary, write_built,
 };
@@ -101,7 +101,7 @@ fn on_ranks(
     let mut run = FlaggedRun::begin(NAME, flags.seed, values, venue, results);
     let built = build(venue, plan, task, metrics)?;
     write_built(plan, &built, &mut run.report);
-    let shown = || page(&venue.about(), plan, &built);
+    let shown = || for_output(&page(&venue.about(), plan, &built));
     let figures = &run.report.figures;
     print(&flags.network.format.text(figures, &run_summary(&built), shown)?)?;
     run.end(venue)?;

@@ -9,8 +9,8 @@ use super::network::{FabricFlags, NetworkFlags, TimedFlags};
 use super::schedule::ScheduleFlags;
 use super::values::{plan_values, task_values, time_values};
 use crate::command::flagged::FlaggedRun;
-use crate::command::print;
 use crate::command::results::{ReportDestination, ReportFlags};
+use crate::command::{for_output, print};
 use crate::mechanism::timeslice::{
     TimesliceMetrics, TimeslicePlan, TimesliceProtocol, TimesliceTask, account, compare, costs,
     digests, figures, simulate, table, write_remarks, write_runs,
@@ -130,6 +130,6 @@ fn on_ranks(
 }
 
 fn show(about: &str, plan: &TimeslicePlan, figures: &[Figure], flags: &CompareFlags) -> Result<()> {
-    let shown = || table(about, plan, figures);
+    let shown = || for_output(&table(about, plan, figures));
     print(&flags.network.format.text(figures, &NothingMore {}, shown)?)
 }

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Subcommand;
 
-use super::print;
+use super::{for_output, print};
 use crate::mechanism::timeslice::{consume, credential_text, join_run, watch};
 use crate::run::exit::Exit;
 use achievable::AchievableFlags;
@@ -90,7 +90,7 @@ pub(super) fn command(command: &TimesliceCommand) -> Result<Exit> {
         TimesliceCommand::Build(flags) => build::command(flags),
         TimesliceCommand::Achievable(flags) => achievable::command(flags),
         TimesliceCommand::Watch { job, remote_program } => {
-            watch(job, remote_program.as_deref(), &mut |text| print(text))
+            watch(job, remote_program.as_deref(), &mut |text| print(&for_output(text)))
         }
         TimesliceCommand::Join { job, rank, remote_program } => {
             join_run(job, *rank, remote_program.as_deref())

@@ -15,8 +15,7 @@ use super::numbers::CompletenessAudit;
 use super::plan::TimeslicePlan;
 use super::run_progress::RankLoss;
 use crate::report::model::{ExtendedReal, Figure, Report, labels};
-use crate::report::numerals::{digits, fold};
-use crate::report::terminal::WIDTH;
+use crate::report::numerals::digits;
 
 /// Bytes for each second of processor time of all ranks, in B/s; label policy.
 const COST: &str = "timeslice_bytes_per_processor_second";
@@ -274,7 +273,7 @@ pub(crate) fn page(about: &str, plan: &TimeslicePlan, built: &BuildResult) -> St
             "  complete   {p50} ms after the first contribution (p50), {p99} ms (p99)"
         );
     }
-    fold(&(text + &account(built)), WIDTH)
+    text + &account(built)
 }
 
 /// Returns whether what was built was right, and where it is; nothing where nobody looked.

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::Write as _;
+use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -32,8 +32,6 @@ use super::losses::BuilderWait;
 use super::messages::TimesliceProgress;
 use super::metrics::TimesliceMetrics;
 use super::page::millis;
-use crate::report::numerals::fold;
-use crate::report::terminal::WIDTH;
 use crate::run::exit::Exit;
 use crate::run::job::host_name;
 use crate::run::notice;
@@ -366,7 +364,7 @@ pub(crate) fn watch(
 ) -> Result<Exit> {
     match place_of(job)? {
         RunLocation::Here(name) => watch_here(name, show),
-        RunLocation::There(name, host) => watch_there(name, host, program),
+        RunLocation::There(name, host) => watch_there(name, host, program, show),
     }
 }
 
@@ -407,11 +405,24 @@ fn watch_here(job: &str, show: &mut dyn FnMut(&str) -> Result<()>) -> Result<Exi
     }
 }
 
-/// Lets the same program on `host` show it. What it says, and what ssh says, is said here.
-fn watch_there(job: &str, host: &str, program: Option<&Path>) -> Result<Exit> {
+/// Lets the same program on `host` watch `job`, and shows its lines as they come.
+fn watch_there(
+    job: &str,
+    host: &str,
+    program: Option<&Path>,
+    show: &mut dyn FnMut(&str) -> Result<()>,
+) -> Result<Exit> {
     check_name(job)?;
     let (mut ssh, program) = remote_command(&format!("timeslice watch {job}"), host, program)?;
-    let status = ssh.status().context("ssh, which reaches other hosts, cannot be started")?;
+    let mut ssh = ssh
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("ssh, which reaches other hosts, cannot be started")?;
+    let output = ssh.stdout.take().context("an ssh without output")?;
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        show(&(line + "\n"))?;
+    }
+    let status = ssh.wait().context("ssh cannot be waited for")?;
     match remote_failure(status, host, &program) {
         Some(error) => Err(error),
         None if status.success() => Ok(Exit::Good),
@@ -492,7 +503,7 @@ fn page(state: &BoardState) -> String {
     for dead in &state.out {
         let _ = writeln!(text, "  {dead}");
     }
-    fold(&text, WIDTH)
+    text
 }
 
 #[cfg(test)]

@@ -8,8 +8,7 @@ use super::figures::{
 };
 use super::plan::TimeslicePlan;
 use crate::report::model::{ExtendedReal, Figure, labels};
-use crate::report::numerals::{digits, digits_or_dash, fit, fold};
-use crate::report::terminal::WIDTH;
+use crate::report::numerals::{digits, digits_or_dash, fit};
 
 /// Returns the figures of a run on `place` as text that ends with a newline.
 pub(crate) fn table(place: &str, plan: &TimeslicePlan, figures: &[Figure]) -> String {
@@ -25,7 +24,7 @@ pub(crate) fn table(place: &str, plan: &TimeslicePlan, figures: &[Figure]) -> St
     ];
     lines.extend(rows(&policies, figures));
     lines.extend(policies.iter().filter_map(|policy| loss(policy, figures)));
-    fold(&lines.join("\n"), WIDTH)
+    lines.join("\n") + "\n"
 }
 
 /// Returns a row for `raw` and each of `policies`, below a head and above what its words mean.
@@ -44,13 +43,13 @@ pub(super) fn rows(policies: &[&str], figures: &[Figure]) -> Vec<String> {
     let others = policies.iter().copied().filter(|policy| *policy != raw);
     lines.extend([raw].into_iter().chain(others).map(|policy| row(policy, figures)));
     lines.push(String::new());
-    lines.push(
-        "raw: writes in turn that nobody waits for; a rotation: one contribution of each".into(),
-    );
-    lines.push("input to each builder at raw's rate; ring: how full; gap: by how many".into());
-    lines.push(
-        "contributions the first input leads the last; K: how many are let in at a time".into(),
-    );
+    let legend = [
+        "raw: writes in turn that nobody waits for",
+        "rotation: one contribution of each input to each builder, at the rate of raw",
+        "ring: how full it is; K: how many contributions are let in at a time",
+        "gap: by how many contributions the first input leads the last",
+    ];
+    lines.extend(legend.map(str::to_owned));
     lines
 }
 
@@ -74,7 +73,7 @@ fn loss(policy: &str, figures: &[Figure]) -> Option<String> {
         .map(|counts| <[ExtendedReal; 2]>::from(counts).map(digits));
     let lost = lost
         .map_or_else(String::new, |[lost, twice]| format!("; lost: {lost}, built twice: {twice}"));
-    Some(format!("{policy}: the death {known},\n  and throughput {back}{lost}"))
+    Some(format!("{policy}: the death {known}, and throughput {back}{lost}"))
 }
 
 fn row(policy: &str, figures: &[Figure]) -> String {
@@ -121,7 +120,7 @@ mod tests {
         let [soon, late, back] = [1.0, 2.0, 30.0].map(ExtendedReal::finite);
         assert_eq!(
             reported([soon, late, back]),
-            "dfs: the death is known after 1.00 ms, to all after 2.00 ms,\n  and throughput is back after 30.0 rotations"
+            "dfs: the death is known after 1.00 ms, to all after 2.00 ms, and throughput is back after 30.0 rotations"
         );
         assert!(
             reported([soon, late, ExtendedReal::INFINITE])
