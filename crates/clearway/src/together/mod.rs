@@ -83,7 +83,7 @@ impl Mechanism for Together {
         let (transfers, left_out) =
             if in_lab { lab::transfers() } else { (Transfer::ALL.to_vec(), Vec::new()) };
         report.warnings.extend(left_out);
-        let mut mpi = if in_lab { MpiPart::new(test.mpi) } else { MpiPart::Unwanted };
+        let mut mpi = MpiPart::new(if in_lab { test.mpi } else { Some(false) });
         let alone = transfers.iter().map(|transfer| (one_class, TransferSet::Alone(*transfer)));
         let all = [one_class, classes].map(|queue| (queue, TransferSet::All));
         let rate = order.scenario.fabric.host_rate().map_err(|why| anyhow!(why))?;

@@ -180,14 +180,14 @@ fn start_mpi(
     roles: &HostRoles,
     mpi: &mut MpiPart,
 ) -> Option<MpiRun> {
-    let MpiPart::Runs { tools, .. } = *mpi else { return None };
+    let tools = mpi.tools()?;
     let hosts = roles.mpi();
     let start = || {
         let (line, times) = commands.mpi(stage.lab().context(NO_LAB)?, hosts, &tools)?;
         let group = stage.start_group(ProgramPart::Victim, &line, &hosts[..1])?;
         MpiRun::start(group, times)
     };
-    ProcessorHalf::Ranks.run(start).inspect_err(|why| mpi.leave_out(why)).ok()
+    ProcessorHalf::Ranks.run(start).inspect_err(|why| mpi.leave_out(&format!("{why:#}"))).ok()
 }
 
 /// Returns the share of the time with all transfers that ranks waited for a processor.

@@ -44,54 +44,53 @@ const PAUSE_MIN: Nanos = Nanos::from_micros(500);
 /// Bytes that it writes for a round trip.
 const TRIP_BYTES: usize = 16;
 
-/// Whether the MPI program takes part in runs.
-pub(in super::super) enum MpiPart {
-    /// It runs before, during and after each phase.
-    Runs {
-        tools: MpiTools,
-        /// Runs without its figures, each a sentence.
-        missing: Vec<String>,
-    },
-    /// It was not asked for.
-    Unwanted,
-    /// It cannot run, for this reason.
-    LeftOut(String),
+/// Whether the MPI program takes part in runs: before, during and after each phase.
+pub(in super::super) struct MpiPart {
+    /// None where it does not.
+    tools: Option<MpiTools>,
+    /// Where its figures are missing and why, each a sentence.
+    warnings: Vec<String>,
 }
 
 impl MpiPart {
     /// Decides whether the program takes part, where the scenario's key `mpi` is `wanted`.
     pub(in super::super) fn new(wanted: Option<bool>) -> Self {
+        let mut part = Self { tools: None, warnings: Vec::new() };
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        match wanted {
-            Some(false) => Self::Unwanted,
-            None if processors < PROCESSORS_MIN => Self::LeftOut(format!(
+        let found = match wanted {
+            Some(false) => return part,
+            None if processors < PROCESSORS_MIN => Err(format!(
                 "its ranks poll, and this machine has fewer than {PROCESSORS_MIN} processors ({processors}); `mpi = true` \
                  of [together] runs it all the same"
             )),
-            _ => MpiTools::find()
-                .map_or_else(Self::LeftOut, |tools| Self::Runs { tools, missing: Vec::new() }),
+            _ => MpiTools::find(),
+        };
+        match found {
+            Ok(tools) => part.tools = Some(tools),
+            Err(why) => part.leave_out(&why),
         }
+        part
+    }
+
+    /// Returns the tools that run the program, if it takes part.
+    pub(super) const fn tools(&self) -> Option<MpiTools> {
+        self.tools
     }
 
     /// Lets later runs go on without the program, because of `why`.
-    pub(super) fn leave_out(&mut self, why: &anyhow::Error) {
-        *self = Self::LeftOut(format!("{why:#}"));
+    pub(super) fn leave_out(&mut self, why: &str) {
+        self.tools = None;
+        self.warnings.push(format!("the MPI program was left out: {why}"));
     }
 
     /// Notes that the run called `name` has no figures of the program, because of `why`.
     pub(super) fn miss(&mut self, name: &str, why: &anyhow::Error) {
-        if let Self::Runs { missing, .. } = self {
-            missing.push(format!("{name}: no figures of the MPI program: {why:#}"));
-        }
+        self.warnings.push(format!("{name}: no figures of the MPI program: {why:#}"));
     }
 
-    /// Returns where the program was left out and why, as warnings.
+    /// Returns where figures of the program are missing and why, as warnings.
     pub(in super::super) fn warnings(self) -> Vec<String> {
-        match self {
-            Self::LeftOut(why) => vec![format!("the MPI program was left out: {why}")],
-            Self::Runs { missing, .. } => missing,
-            Self::Unwanted => Vec::new(),
-        }
+        self.warnings
     }
 }
 
@@ -420,6 +419,19 @@ mod tests {
         assert_eq!([30].into_iter().collect::<Histogram>(), isolated);
         let loaded = run.times(Application::MpiPing, |slice| windows.congested.contains(slice));
         assert_eq!([through.0].into_iter().collect::<Histogram>(), loaded);
+    }
+
+    #[test]
+    fn warnings__name_each_run_without_figures_and_why_the_program_was_left_out() {
+        let mut part = MpiPart::new(Some(false));
+        assert!(part.tools().is_none() && part.warnings.is_empty(), "nobody asked for it");
+        part.miss("fifo, cast", &anyhow!("it failed"));
+        part.leave_out("mpicc failed");
+        let expected = [
+            "fifo, cast: no figures of the MPI program: it failed",
+            "the MPI program was left out: mpicc failed",
+        ];
+        assert_eq!(part.warnings(), expected);
     }
 
     #[test]
