@@ -1,25 +1,26 @@
-//! `cargo xtask bench wire`: the UDP wire next to iperf3 and plain sockets, in one run on one
-//! virtual link. `cargo xtask bench sealed`: its goodput with keys next to libfabric's providers,
-//! on the same link. `cargo xtask bench shm`: the shared-memory wire next to Open MPI's (module
-//! `shm`). `cargo xtask bench shmem`: the OpenSHMEM library next to Open MPI's (module `shmem`),
-//! with `--far` between two hosts (module `shmem_far`). `cargo xtask bench crowd`: an allreduce
-//! among more ranks than processors, next to Open MPI's (module `crowd`). `cargo xtask bench ofi`:
-//! the libfabric wire next to libfabric alone, on the same link (module `ofi`). `cargo xtask bench
-//! start`: how long ranks take to find each other (module `start`). `cargo xtask bench reliable`:
-//! reliable messages over UDP next to TCP, with and without loss (module `reliable`). `cargo xtask
-//! bench rails`: one and two rails, and one that fails and comes back (module `rails`). `cargo
-//! xtask bench faults`: minutes of them over a network that does its worst (module `faults`).
-//! `cargo xtask bench peers`: broadcasts next to Open MPI, MPICH, udpcast and UFTP (module
-//! `peers`). `cargo xtask bench timeslice`: what timeslice building costs next to bare writes
-//! (module `timeslice`). `cargo xtask bench put`: unscheduled writes and puts next to MPI_Put
-//! (module `put`). `cargo xtask bench fabric`: the simulated fabric next to other simulators
-//! (module `fabric`). `cargo xtask bench staging`: a mounted log next to a file system that does
+//! `cargo xtask bench wire`: the UDP wire compared with iperf3 and plain sockets, in one run on
+//! one virtual link. `cargo xtask bench sealed`: its goodput with keys compared with libfabric's
+//! providers, on the same link. `cargo xtask bench shm`: the shared-memory wire compared with Open
+//! MPI's (module `shm`). `cargo xtask bench shmem`: the OpenSHMEM library compared with Open MPI's
+//! (module `shmem`), with `--far` between two hosts (module `shmem_far`). `cargo xtask bench
+//! crowd`: an allreduce among more ranks than processors compared with Open MPI's (module
+//! `crowd`). `cargo xtask bench ofi`: the libfabric wire compared with libfabric alone, on the
+//! same link (module `ofi`). `cargo xtask bench start`: how long ranks take to find each other
+//! (module `start`). `cargo xtask bench reliable`: reliable messages over UDP compared with TCP,
+//! with and without loss (module `reliable`). `cargo xtask bench rails`: one and two rails, and
+//! one that fails and comes back (module `rails`). `cargo xtask bench faults`: minutes of them
+//! over a network that does its worst (module `faults`). `cargo xtask bench peers`: broadcasts
+//! compared with Open MPI, MPICH, udpcast and UFTP (module `peers`). `cargo xtask bench
+//! timeslice`: what timeslice building costs compared with bare writes (module `timeslice`).
+//! `cargo xtask bench put`: unscheduled writes and puts compared with MPI_Put (module `put`).
+//! `cargo xtask bench fabric`: the simulated fabric compared with other simulators (module
+//! `fabric`). `cargo xtask bench staging`: a mounted log compared with a file system that does
 //! nothing (module `staging`). `cargo xtask bench scavenger`: the class scavenger alone, against
 //! TCP, and against itself (module `scavenger`). `cargo xtask bench budget`: what hosts that join
 //! and leave send together of a class with a budget (module `budget`). `cargo xtask bench
 //! checkpoint`: the latency of an MPI program during checkpoints (module `checkpoint`). `cargo
-//! xtask bench sustained`: a long write through a mount next to the parts of its way (module
-//! `sustained`).
+//! xtask bench sustained`: the rate of a long write through a mount, compared with that of each
+//! part of its path (module `sustained`).
 //!
 //! # Model
 //! Two network namespaces joined by a veth pair, with or without root. Each round runs every

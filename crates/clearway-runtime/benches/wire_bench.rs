@@ -97,7 +97,7 @@ fn identity(rank: Rank) -> Result<RankKeyPair, Box<dyn Error>> {
 }
 
 /// Returns an address on the same host, some ports further.
-fn further_port(address: SocketAddrV4, ports: u16) -> SocketAddrV4 {
+fn with_port_offset(address: SocketAddrV4, ports: u16) -> SocketAddrV4 {
     SocketAddrV4::new(*address.ip(), address.port() + ports)
 }
 
@@ -116,7 +116,7 @@ impl WireBenchEnds {
     ) -> Result<UdpWire, Box<dyn Error>> {
         let [near, far] =
             if rank == Rank(0) { [self.local, self.peer] } else { [self.peer, self.local] };
-        let peers = vec![near, far, further_port(near, 1)];
+        let peers = vec![near, far, with_port_offset(near, 1)];
         let mut config = UdpConfig::new(rank, SESSION, peers);
         config.placement = Placement::OneMachine;
         config.waiting = waiting;
@@ -389,7 +389,7 @@ fn memory() -> Result<u64, Box<dyn Error>> {
 }
 
 fn target(ends: &WireBenchEnds) -> WireBenchResult {
-    let _unread = UdpSocket::bind(further_port(ends.local, 2))?;
+    let _unread = UdpSocket::bind(with_port_offset(ends.local, 2))?;
     let mut wire = ends.open(Rank(1), Waiting::Sleep, Segmentation::Offload)?;
     let before = memory()?;
     pong(&mut wire)?;

@@ -1,5 +1,5 @@
-//! `cargo xtask bench ofi`: the libfabric wire next to the same provider without it, between two
-//! virtual hosts.
+//! `cargo xtask bench ofi`: the libfabric wire compared with the same provider without it, between
+//! two virtual hosts.
 //!
 //! # Model
 //! Messages of 64 bytes in turns, next to a bare loop of `fi_send` and `fi_cq_read` and next to

@@ -1,5 +1,5 @@
-//! `cargo xtask bench put`: what unscheduled writes and puts carry next to MPI_Put, by length,
-//! in the same run.
+//! `cargo xtask bench put`: what unscheduled writes and puts carry compared with MPI_Put, by
+//! length, in the same run.
 //!
 //! # Model
 //! Two senders and two receivers on this machine, over shared memory and over libfabric on

@@ -1,5 +1,5 @@
-//! `cargo xtask bench reliable`: reliable messages over UDP next to the kernel's TCP, on one path
-//! of a virtual cluster, with and without loss.
+//! `cargo xtask bench reliable`: reliable messages over UDP compared with the kernel's TCP, on one
+//! path of a virtual cluster, with and without loss.
 //!
 //! # Model
 //! Two hosts of a lab with links of 200 Mb/s. Each round carries the same bytes once by each

@@ -7,7 +7,7 @@
 //! has a core of its own. Each round runs every contestant once, forwards and then backwards.
 //!
 //! Two processes that spin need two free cores: on a machine that does other work every figure of
-//! either side is worse, some by a lot. So the table has least and greatest, too, and the load.
+//! either side is worse, some by a lot. So the table also shows the least and the greatest value, and the load.
 //!
 //! # Not here
 //! The measured loops: `crates/clearway-runtime/benches/shm_bench.rs`, and `shm_peer.c` for MPI.

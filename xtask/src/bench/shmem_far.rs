@@ -1,4 +1,4 @@
-//! `cargo xtask bench shmem --far`: the OpenSHMEM library between two hosts next to other
+//! `cargo xtask bench shmem --far`: the OpenSHMEM library between two hosts compared with other
 //! libraries, the same program linked to each, in one run.
 //!
 //! # Model

@@ -1,5 +1,5 @@
-//! `cargo xtask bench staging`: a mounted log next to a file system that does nothing, and next to
-//! the disk of the log, in the same run.
+//! `cargo xtask bench staging`: a mounted log compared with a file system that does nothing, and
+//! with the disk of the log, in the same run.
 //!
 //! # Model
 //! Each round mounts both and measures them one after the other

@@ -1,5 +1,5 @@
-//! `cargo xtask bench start`: how long ranks under Hydra take until all can send, next to the
-//! smallest program that Hydra can start.
+//! `cargo xtask bench start`: how long ranks under Hydra take until all can send, compared with
+//! the smallest program that Hydra can start.
 //!
 //! # Model
 //! Two contestants, as many ranks each: `clearway gather`, which does all that a run does before

@@ -32,8 +32,8 @@ use super::place::{
     parse_object, parse_old, sync_directory,
 };
 
-/// Names that are tried, in the same directory, for a file that is in the way.
-const NAMES_TRIED_MAX: u32 = 10_000;
+/// The most names tried for what is in the way, and the most tries of a step.
+const TRIES_MAX: u32 = 10_000;
 /// How often a step is tried that has no permission: another one may end and take it back.
 const ACCESS_MAX: u32 = 3;
 /// Bytes of a name.
@@ -276,7 +276,7 @@ fn link(store: &OpenStore, inode: InodeId, to: &StorePath) -> Result<StepEnd, Er
     let object = object_name(inode);
     let wanted = look(&store.objects, object.as_bytes())?.ok_or(Errno::NOENT)?;
     let mut end = StepEnd::Done;
-    for _ in 0..NAMES_TRIED_MAX {
+    for _ in 0..TRIES_MAX {
         let there = look(&directory, name)?;
         if there.as_ref().is_some_and(|there| is_same(there, &wanted)) {
             return Ok(end);
@@ -305,7 +305,7 @@ fn is_same(one: &Stat, other: &Stat) -> bool {
 fn make_directory(store: &OpenStore, at: &StorePath) -> Result<StepEnd, Errno> {
     let (directory, name) = store.parent(at)?;
     let mut end = StepEnd::Done;
-    for _ in 0..NAMES_TRIED_MAX {
+    for _ in 0..TRIES_MAX {
         let there = look(&directory, name)?;
         if there.as_ref().is_some_and(|there| file_type(there) == FileType::Directory) {
             return Ok(end);
@@ -408,7 +408,7 @@ pub(crate) fn stranger_name(name: &[u8], number: u32) -> Vec<u8> {
 
 /// Renames what is at a name to a free name; returns the number of its suffix.
 fn rename_stranger(directory: &OwnedFd, name: &[u8]) -> Result<u32, Errno> {
-    for number in 1..NAMES_TRIED_MAX {
+    for number in 1..TRIES_MAX {
         let new_name = stranger_name(name, number);
         match fs::renameat_with(directory, name, directory, &*new_name, RenameFlags::NOREPLACE) {
             Err(Errno::EXIST) => continue,

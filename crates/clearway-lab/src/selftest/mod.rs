@@ -27,8 +27,8 @@ pub use judge::{CheckOutcome, PortCheck};
 use crate::lab::{Lab, LabPort};
 use judge::{ExpectedPort, FloodResult};
 
-/// A check that has not passed after this many rounds will not: while six busy loops run
-/// on two processors, each of 150 ports of up to 100 Mb/s passes before (measured).
+/// A check that fails in this many rounds fails for good: with six busy loops on two processors, each
+/// of 150 ports of up to 100 Mb/s passed in fewer (measured).
 const ROUNDS: u32 = 6;
 /// How often a port that fails is tested again.
 const REPEATS: u32 = 2;

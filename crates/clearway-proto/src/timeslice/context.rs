@@ -120,8 +120,8 @@ pub enum TimesliceEvent {
     },
     /// This rank is out: retired and done, or by a decision of the others. It can ask to join.
     Out,
-    /// Builder, in addition to [`TimesliceEvent::Out`]: another one builds a timeslice that it had
-    /// reported as complete; its own is to be thrown away.
+    /// Builder, in addition to [`TimesliceEvent::Out`]: another builder builds a timeslice that this
+    /// one had reported as complete; the copy of this one is to be thrown away.
     Void {
         /// Which.
         timeslice: u64,

@@ -202,8 +202,8 @@ fn alternating(of: &[u32], run: usize) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// Creates `each` inputs and builders in each of `parts` neighbourhoods; those of one
-    /// have consecutive ranks.
+    /// Creates `each` inputs and builders in each of `parts` neighbourhoods; the inputs of
+    /// one have consecutive ranks, and so have its builders.
     fn neighbours(parts: u32, each: u32) -> (TimesliceLayout, impl Fn(Rank) -> u32 + Copy) {
         let count = parts * each;
         let ranks = |range: core::ops::Range<u32>| range.map(Rank).collect::<Vec<_>>();

@@ -36,14 +36,14 @@ const SHORT_MESSAGES: [u32; 3] = [16, 64, 64];
 
 impl ContributionSizes {
     /// Bytes of the short messages of [`Self::Mixed`].
-    pub const SHORT_BYTES: Bytes =
+    pub const SHORT_MESSAGES_BYTES: Bytes =
         Bytes((SHORT_MESSAGES[0] + SHORT_MESSAGES[1] + SHORT_MESSAGES[2]) as u64);
 
     /// Returns the length of the contribution to `timeslice`.
     pub fn length_at(&self, timeslice: u64) -> Bytes {
         match *self {
             Self::Constant(length) => length,
-            Self::Mixed(length) => Bytes(length.0 + Self::SHORT_BYTES.0),
+            Self::Mixed(length) => Bytes(length.0 + Self::SHORT_MESSAGES_BYTES.0),
             Self::Between(least, most, key) => {
                 let spread = most.0.saturating_sub(least.0).saturating_add(1);
                 Bytes(least.0 + key.node(timeslice).stream().below(spread.max(1)))
@@ -122,7 +122,7 @@ impl Supply {
                 ContributionSizes::Constant(length) | ContributionSizes::Between(_, length, _),
             ) => length.0,
             ContributionSource::Endless(_, ContributionSizes::Mixed(length)) => {
-                length.0 + ContributionSizes::SHORT_BYTES.0
+                length.0 + ContributionSizes::SHORT_MESSAGES_BYTES.0
             }
             ContributionSource::Given => 0,
         };
@@ -182,8 +182,8 @@ impl Supply {
     pub(super) fn pieces(&self, timeslice: u64) -> Option<ContributionSpans> {
         match self.source {
             ContributionSource::Endless(memory, ContributionSizes::Mixed(length)) => {
-                let most =
-                    u64::from(memory.length).saturating_sub(ContributionSizes::SHORT_BYTES.0);
+                let most = u64::from(memory.length)
+                    .saturating_sub(ContributionSizes::SHORT_MESSAGES_BYTES.0);
                 let mut offset = memory.offset;
                 ContributionSpans::new(
                     [length.0.clamp(1, most.max(1)) as u32].into_iter().chain(SHORT_MESSAGES).map(

@@ -1,4 +1,4 @@
-//! Staging while an application runs: the parts of `flow` that set its rate and its class, in one.
+//! Staging while an application runs: the parts of `flow` that set its rate and its class, combined.
 
 use clearway_proto::base::{BitsPerSec, Bytes, Class, LocalNs, Nanos};
 use clearway_proto::flow::{

@@ -209,7 +209,7 @@ impl ReceiveQueue {
         self.given < self.listed.len()
     }
 
-    /// Returns how many slots have none of the messages that were given last.
+    /// Returns how many slots hold none of the messages that were received last.
     pub(super) fn free(&self) -> usize {
         self.slots - self.filled
     }
@@ -250,7 +250,7 @@ impl ReceiveQueue {
         stamps.refresh(now);
         for i in self.filled..self.filled + filled {
             let slot = self.call.slot(i);
-            let at = slot.messages.wall_ns.map_or(now, |wall| stamps.local(wall, now));
+            let at = slot.control.wall_ns.map_or(now, |wall| stamps.local(wall, now));
             self.list(&slot, origin, at, members);
         }
         self.filled += filled;
@@ -266,7 +266,7 @@ impl ReceiveQueue {
         members: &mut JobAddresses,
     ) {
         self.taken += slot.length as u64;
-        let step = slot.messages.segment.unwrap_or(slot.length).max(1);
+        let step = slot.control.segment.unwrap_or(slot.length).max(1);
         let end = slot.start + slot.length;
         for start in (slot.start..end).step_by(step) {
             let datagram = start..(start + step).min(end);
@@ -274,7 +274,7 @@ impl ReceiveQueue {
                 DatagramVerdict::Message(claim) => self.listed.push(QueuedMessage {
                     from: claim.from,
                     path: origin.path(),
-                    tos: slot.messages.tos,
+                    tos: slot.control.tos,
                     at,
                     head: start + claim.head.start..start + claim.head.end,
                     body: start + claim.head.end..start + claim.end,

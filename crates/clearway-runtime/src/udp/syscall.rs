@@ -183,8 +183,8 @@ pub(super) struct ReceiveSlot {
     pub(super) start: usize,
     /// How many there are.
     pub(super) length: usize,
-    /// What the kernel says of them.
-    pub(super) messages: ControlMessages,
+    /// The control messages of the datagrams.
+    pub(super) control: ControlMessages,
 }
 
 /// Memory of `recvmmsg` arguments, and the arena that its slots fill.
@@ -282,7 +282,7 @@ impl ReceiveCall {
             ),
             start: i * SLOT_LENGTH,
             length: (header.msg_len as usize).min(SLOT_LENGTH),
-            messages: control::read_messages(&control[..control_length]),
+            control: control::read_messages(&control[..control_length]),
         }
     }
 }

@@ -89,7 +89,8 @@ pub(crate) enum PhaseTraces {
     Dropped,
 }
 
-/// Work of the coordinator during a phase of processes.
+/// Does what the coordinator does during a phase in addition to measuring, such as starting the
+/// commands that load.
 pub(crate) trait PhaseCompanion {
     /// Does what is due `elapsed` after the phase's beginning.
     ///

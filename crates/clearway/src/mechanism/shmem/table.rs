@@ -78,7 +78,7 @@ fn measured(figures: &[Figure]) -> Vec<String> {
                     .to_owned(),
             );
             lines.push(measured_line(
-                ["classes", "victim", "under"],
+                ["classes", "victim", "congestor"],
                 ["p50 calm", "p99 calm", "p50 busy", "p99 busy", "impact", "bulk"]
                     .map(str::to_owned),
             ));

@@ -69,7 +69,7 @@ impl TrafficKind {
 
     /// Returns what is run for this line with `seed`.
     fn plan(self, plan: &TimeslicePlan, seed: u64) -> TimeslicePlan {
-        let all = self.length.0 + ContributionSizes::SHORT_BYTES.0;
+        let all = self.length.0 + ContributionSizes::SHORT_MESSAGES_BYTES.0;
         let ring = Bytes(all.next_multiple_of(PAGE));
         let policies = vec![self.policy];
         TimeslicePlan {
@@ -93,8 +93,9 @@ impl TrafficKind {
             sink: SinkKind::Discard,
             timeslices: None,
         };
-        let memory =
-            Bytes((self.length.0 + ContributionSizes::SHORT_BYTES.0).next_multiple_of(PAGE));
+        let memory = Bytes(
+            (self.length.0 + ContributionSizes::SHORT_MESSAGES_BYTES.0).next_multiple_of(PAGE),
+        );
         TimesliceTask { feed, memory, job: job.to_owned() }
     }
 

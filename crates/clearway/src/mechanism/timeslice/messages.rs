@@ -204,7 +204,7 @@ impl BuildSpec {
     pub(super) fn usual_contribution(&self) -> Bytes {
         match self.source {
             SourceKind::Memory(bytes) => bytes,
-            SourceKind::Mixed(bytes) => Bytes(bytes.0 + UnscheduledSizes::SHORT_BYTES.0),
+            SourceKind::Mixed(bytes) => Bytes(bytes.0 + UnscheduledSizes::SHORT_MESSAGES_BYTES.0),
             SourceKind::Pattern(made) => {
                 let each = u64::from(made.mean) + MicrosliceDescriptor::BYTES as u64;
                 Bytes(usual_microslices(self.slices, made.step).saturating_mul(each))

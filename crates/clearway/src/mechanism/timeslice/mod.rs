@@ -7,8 +7,8 @@
 //! to all builders, two to each at a time, that nobody waits for. What that carries is the line
 //! that throughput is divided by.
 //!
-//! Simulated, all ranks are in this process (`simulated`). In a lab or a job each is one of its own
-//! (`rank`), with a source or a sink and its engine, and this process coordinates them
+//! Simulated, all ranks are in this process (`simulated`). In a lab or a job each is a process of its
+//! own with an engine and a source or a sink (`rank`), and this process coordinates them
 //! (`coordinate`).
 
 mod achievable;

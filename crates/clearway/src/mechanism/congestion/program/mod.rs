@@ -14,7 +14,8 @@
 //! once, on the coordinator's host.
 //!
 //! # Invariants
-//! I1. A run under load begins after their ramp and ends before they get the order to end.
+//! I1. A run under load begins after the ramp of the congestors, and ends before they get the order
+//!     to end.
 //! I2. Every command is ended with the coordinator: see `guard`.
 
 mod descendants;
