@@ -1,11 +1,12 @@
 //! Archives on disk: what is made is right, what is damaged is found, and what is cut off is read
 //! up to there.
 
-use crate::waiting::wait_until;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+
+use crate::waiting::wait_until;
 
 /// A directory that goes when it is dropped.
 struct ArchiveDirectory(PathBuf);

@@ -11,7 +11,6 @@ mod served;
 mod strangers;
 mod users;
 
-use crate::waiting::wait_until;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -19,6 +18,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::waiting::wait_until;
 
 /// Slow enough that something can happen in the middle of a few MiB.
 const SLOW: &str = "100Mb/s";

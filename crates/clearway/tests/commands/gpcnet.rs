@@ -5,9 +5,10 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::waiting::comes;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::waiting::comes;
 
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";

@@ -4,9 +4,10 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use crate::waiting::wait_until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::waiting::wait_until;
 
 /// A run in its first uninterruptible seconds: a network of 11,664 hosts is being built.
 fn large_run(out: &std::path::Path) -> Child {

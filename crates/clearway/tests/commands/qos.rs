@@ -5,9 +5,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::waiting::wait_until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::waiting::wait_until;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
 /// The options of the data-staging study, as its slide shows them.

@@ -24,9 +24,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::waiting::wait_until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::waiting::wait_until;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_clearway");
 /// Times that an unmount is tried while something is open: a command takes milliseconds to begin.
