@@ -92,6 +92,15 @@ pub(crate) fn tool(name: &str) -> Command {
     command
 }
 
+/// Returns whether a compiler of C++ is installed; prints the reason to skip a test where none is.
+pub(crate) fn has_cxx() -> bool {
+    let has_any = Command::new("c++").arg("--version").output().is_ok();
+    if !has_any {
+        println!("skipped: there is no compiler of C++ called c++");
+    }
+    has_any
+}
+
 /// Compiles `source` as the program `name`; the same each time it is asked for.
 pub(crate) fn compile(compiler: &str, name: &str, source: &Path, flags: &[&str]) -> PathBuf {
     let program = prefix().join(name);
