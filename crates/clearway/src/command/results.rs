@@ -149,12 +149,12 @@ fn try_making(directory: &Path) -> Result<()> {
 fn try_writing(directory: &Path) -> Result<()> {
     // Another run that tries a directory next to this one may remove their common parent again: then
     // the parent exists when it is made, or is not there when the directory is made.
-    let is_gone = |error: &anyhow::Error| {
+    let is_raced = |error: &anyhow::Error| {
         let source = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
         source.is_some_and(|kind| [ErrorKind::NotFound, ErrorKind::AlreadyExists].contains(&kind))
     };
     let again = (1..ATTEMPTS).find_map(|_| match try_once(directory) {
-        Err(error) if is_gone(&error) => None,
+        Err(error) if is_raced(&error) => None,
         tried => Some(tried),
     });
     again.unwrap_or_else(|| try_once(directory))

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use nix::unistd::Pid;
 
 use crate::processes::{self, FoundProcess};
-use crate::waiting::wait_until;
+use crate::waiting::{has_bytes, wait_until};
 
 /// Two phases of the shortest windows that can be judged.
 pub(crate) const SHORT: &str = "short.toml";
@@ -71,8 +71,8 @@ impl ClusterDirectory {
     /// Waits until the last of three builders has written something, and for the process that a
     /// launcher started as `rank`.
     pub(crate) fn wait_for_building(&self, rank: u32) -> Pid {
-        let built = || fs::metadata(self.path("ts_2.tsa.unfinished")).map_or(0, |file| file.len());
-        wait_until("the last builder writes", || built() >= 100_000);
+        let written = self.path("ts_2.tsa.unfinished");
+        wait_until("the last builder writes", || has_bytes(&written, 100_000));
         self.wait_for_one(" timeslice ", rank)
     }
 

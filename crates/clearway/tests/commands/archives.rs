@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use crate::waiting::wait_until;
+use crate::waiting::{has_bytes, wait_until};
 
 /// A directory that goes when it is dropped.
 struct ArchiveDirectory(PathBuf);
@@ -276,11 +276,6 @@ fn make__an_archive_for_each_channel_has_the_microslices_of_the_timeslices() {
     );
 }
 
-/// Waits until `file` has at least `bytes` bytes.
-fn wait_for_bytes(file: &Path, bytes: u64) {
-    wait_until("the file grows", || fs::metadata(file).is_ok_and(|meta| meta.len() >= bytes));
-}
-
 #[test]
 fn make__a_killed_writer_leaves_a_readable_archive_that_is_in_nobodys_way() {
     let place = ArchiveDirectory::new("killed");
@@ -305,7 +300,8 @@ fn make__a_killed_writer_leaves_a_readable_archive_that_is_in_nobodys_way() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        wait_for_bytes(&place.0.join(format!("{file}.unfinished")), 100_000);
+        let written = place.0.join(format!("{file}.unfinished"));
+        wait_until("the file grows", || has_bytes(&written, 100_000));
         child.kill().unwrap();
         child.wait().unwrap();
         let page = place.page(&format!("check {file}.unfinished"), 3);

@@ -17,6 +17,7 @@ use crate::processes::{self, FoundProcess};
 
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";
+
 /// Starts a rank: three on one machine, the others on another. What rank 3 starts is another
 /// program than itself.
 const MACHINE: &str = r#"#!/bin/sh

@@ -79,12 +79,13 @@ fn timeslice__every_schedule_carries_data_and_the_figures_repeat() {
 }
 
 #[test]
-fn timeslice__the_table_has_a_row_for_each_schedule() {
+fn timeslice__the_table_has_a_row_for_each_schedule_and_fits_a_terminal() {
     let table = page(SMALL);
     for policy in ["raw", "best-effort", "offset", "dfs", "token"] {
         let rows = table.lines().filter(|line| line.split(' ').next() == Some(policy));
         assert_eq!(rows.count(), 1, "{policy}\n{table}");
     }
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
 }
 
 #[test]

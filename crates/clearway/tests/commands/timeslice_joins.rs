@@ -64,8 +64,9 @@ impl TestJob {
     fn wait_until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let came = comes(|| {
             let is_over = self.run.try_wait().expect("a state").is_some();
-            assert!(!is_over || is_so(self), "{what}: {}", self.said());
-            is_so(self)
+            let is_met = is_so(self);
+            assert!(is_met || !is_over, "{what}: {}", self.said());
+            is_met
         });
         assert!(came, "not so: {what}: {}", self.said());
     }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use nix::sys::signal::Signal;
 
 use crate::scraped::{Scraped, address};
-use crate::waiting::wait_until;
+use crate::waiting::{has_bytes, wait_until};
 
 /// A launcher that speaks PMI-1.
 const LAUNCHER: &str = "mpiexec.hydra";
@@ -382,8 +382,7 @@ fn build__that_is_interrupted_or_killed_leaves_nothing_in_the_way_of_its_repeat(
         let mut run = command.spawn().expect("the program");
         let written = directory.join("ts_0.tsa.unfinished");
         wait_until("it builds", || {
-            fs::metadata(&written).is_ok_and(|file| file.len() >= 50_000)
-                || run.try_wait().expect("a state").is_some()
+            has_bytes(&written, 50_000) || run.try_wait().expect("a state").is_some()
         });
         if run.try_wait().expect("a state").is_none() {
             nix::sys::signal::kill(nix::unistd::Pid::from_raw(run.id() as i32), signal)

@@ -1,5 +1,7 @@
 //! Waiting for what another process does, where only looking shows it.
 
+use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,11 @@ pub(crate) fn comes(mut look: impl FnMut() -> bool) -> bool {
         thread::sleep(PAUSE);
     }
     true
+}
+
+/// Returns whether `file` is there and has at least `bytes` bytes.
+pub(crate) fn has_bytes(file: &Path, bytes: u64) -> bool {
+    fs::metadata(file).is_ok_and(|file| file.len() >= bytes)
 }
 
 /// Looks until `look` is true.

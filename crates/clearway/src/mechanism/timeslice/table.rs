@@ -107,6 +107,8 @@ fn row(policy: &str, figures: &[Figure]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::numerals::fold;
+    use crate::report::terminal::WIDTH;
 
     #[test]
     fn loss__what_did_not_come_within_the_run_is_said_in_words() {
@@ -118,6 +120,8 @@ mod tests {
             loss("dfs", &figures).expect("a death")
         };
         let [soon, late, back] = [1.0, 2.0, 30.0].map(ExtendedReal::finite);
+        let on_terminal = fold(&reported([soon, late, back]), WIDTH);
+        assert!(on_terminal.lines().all(|line| line.chars().count() <= WIDTH), "{on_terminal}");
         assert_eq!(
             reported([soon, late, back]),
             "dfs: the death is known after 1.00 ms, to all after 2.00 ms, and throughput is back after 30.0 rotations"
